@@ -1,0 +1,61 @@
+//! What happens between two attempts: the wait, and beside it the end of the failed response.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use reqwest::Response;
+use tokio::time::{sleep, timeout};
+
+/// A connection can serve the next attempt only once its response has been read to the end. Up to here that is cheaper
+/// than a new connection; a longer body is dropped, and an HTTP/1.1 connection with it.
+const MOST_BYTES: usize = 64 * 1024;
+const LONGEST: Duration = Duration::from_millis(250);
+const LONGEST_WITHOUT_DELAY: Duration = Duration::from_millis(5);
+
+/// Waits for `delay`, and meanwhile reads what is left of the failed response, so that its connection is free before
+/// the wait is over.
+///
+/// A zero delay does not sleep at all, and touches no timer if the body is complete already. Reading never makes the
+/// wait longer, but by at most 5 ms where there is none. Dropping the future drops the response.
+pub(crate) async fn wait_and_drain(response: Option<Response>, delay: Duration) {
+    if delay.is_zero() {
+        release(response, LONGEST_WITHOUT_DELAY).await;
+    } else {
+        // Begun before the draining, so that both run side by side.
+        let wait = sleep(delay);
+        release(response, LONGEST.min(delay)).await;
+        wait.await;
+    }
+}
+
+async fn release(response: Option<Response>, longest: Duration) {
+    let Some(response) = response else { return };
+    let mut draining = pin!(drain(response));
+    if is_ready(draining.as_mut()).await {
+        return;
+    }
+    // Whether it was read or not, the response is gone afterwards.
+    let _ = timeout(longest, draining).await;
+}
+
+async fn drain(mut response: Response) {
+    let mut left = MOST_BYTES;
+    if response
+        .content_length()
+        .is_some_and(|length| usize::try_from(length).map_or(true, |length| length > left))
+    {
+        return;
+    }
+    while let Ok(Some(chunk)) = response.chunk().await {
+        match left.checked_sub(chunk.len()) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
+async fn is_ready(mut future: Pin<&mut impl Future<Output = ()>>) -> bool {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
+}

@@ -1,0 +1,327 @@
+//! The middleware itself. It sends, asks and sleeps; what to do is decided below.
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
+
+use http::{Extensions, Method};
+use reqwest::{Request, Response, Url};
+use reqwest_middleware::{Error, Middleware, Next};
+use tokio::time::Instant;
+
+use crate::body::KeptRequest;
+use crate::classify::{Attempt, Classifier, DefaultClassifier, Verdict};
+use crate::drain::wait_and_drain;
+use crate::entropy::Entropy;
+use crate::hint::DelayHints;
+use crate::origin::Origin;
+use crate::overrides;
+use crate::policy::{RetryPolicy, Terms};
+use crate::report::{RetryAttempt, RetryEvent, RetryReport, StopReason};
+use crate::session::{Decision, Outcome, Replayability, Session};
+
+/// Retries what fails, in the right places and after the right waits.
+///
+/// It belongs *above* everything that should happen once per attempt (authentication, tracing spans, a [gate]) and
+/// *below* everything that should happen once per call (a cache, for example).
+///
+/// [gate]: https://docs.rs/reqwest-jitter
+///
+/// # Default
+///
+/// [`RetryPolicy::default`], [`DelayHints::standard`], [`DefaultClassifier::new`].
+///
+/// # Cost
+///
+/// A call that succeeds at once pays for one boxed future and one clone of the request; a request whose body can't be
+/// cloned for the boxed future alone; one whose retries are disabled for nothing.
+///
+/// # Cancel safety
+///
+/// A call can be dropped at any moment: the response that is being drained, its connection and the wait go with it, and
+/// no task stays behind.
+///
+/// ```
+/// use std::time::Duration;
+/// use reqwest_jitter::{Backoff, Jitter, JitteredRetryMiddleware, RetryPolicy};
+/// use reqwest_middleware::ClientBuilder;
+///
+/// const POLICY: RetryPolicy =
+///     RetryPolicy::new(Backoff::exponential(Duration::from_millis(200), Duration::from_secs(10)))
+///         .with_jitter(Jitter::Equal)
+///         .with_max_attempts(4);
+///
+/// let client = ClientBuilder::new(reqwest::Client::new())
+///     .with(JitteredRetryMiddleware::new(POLICY).on_retry(|event| {
+///         eprintln!("retry {} of {} in {:?}: {}", event.retry(), event.origin(), event.delay(), event.cause());
+///     }))
+///     .build();
+/// # let _ = client;
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct JitteredRetryMiddleware {
+    policy: RetryPolicy,
+    hints: DelayHints,
+    classifier: Arc<dyn Classifier>,
+    entropy: Entropy,
+    on_retry: Vec<Hook<RetryEvent>>,
+    on_give_up: Vec<Hook<RetryReport>>,
+}
+
+type Hook<T> = Arc<dyn Fn(&T) + Send + Sync>;
+
+impl JitteredRetryMiddleware {
+    /// Creates a middleware with this policy, and the defaults for everything else.
+    pub fn new(policy: RetryPolicy) -> Self {
+        Self {
+            policy,
+            hints: DelayHints::standard(),
+            classifier: Arc::new(DefaultClassifier::new()),
+            entropy: Entropy::of_process(),
+            on_retry: Vec::new(),
+            on_give_up: Vec::new(),
+        }
+    }
+
+    /// Sets which headers are read for the wait that a server asks for. Default: [`DelayHints::standard`].
+    pub fn with_hints(self, hints: DelayHints) -> Self {
+        Self { hints, ..self }
+    }
+
+    /// Sets what decides about each outcome. Default: [`DefaultClassifier::new`].
+    pub fn with_classifier(self, classifier: impl Classifier) -> Self {
+        Self {
+            classifier: Arc::new(classifier),
+            ..self
+        }
+    }
+
+    /// Adds a hook that is called for every retry, before its wait begins. Hooks are called in the order they came.
+    ///
+    /// It runs within the call and should be quick; a panic in it ends the call.
+    pub fn on_retry(mut self, hook: impl Fn(&RetryEvent) + Send + Sync + 'static) -> Self {
+        self.on_retry.push(Arc::new(hook));
+        self
+    }
+
+    /// Adds a hook that is called when a failure that was worth another attempt goes back to the caller.
+    ///
+    /// That is every [`StopReason`] but [`Accepted`](StopReason::Accepted) and [`Rejected`](StopReason::Rejected): a
+    /// 404 is an answer, not a failure to get one.
+    pub fn on_give_up(mut self, hook: impl Fn(&RetryReport) + Send + Sync + 'static) -> Self {
+        self.on_give_up.push(Arc::new(hook));
+        self
+    }
+
+    /// Draws the delays from a seed, so that calls made one after another wait the same in every run.
+    ///
+    /// For tests and demonstrations. Processes that share a seed retry in lockstep.
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self {
+            entropy: Entropy::seeded(seed),
+            ..self
+        }
+    }
+
+    /// Sends a request for the first time. What follows a failure lives in a future of its own, so that a call that
+    /// succeeds does not pay for it.
+    async fn first_attempt(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+        terms: Terms,
+    ) -> Result<Response, Error> {
+        let started = terms.policy.max_elapsed.map(|_| Instant::now());
+        let method = request.method().clone();
+        let request = KeptRequest::new(request, extensions);
+        let replay = Replayability::of(
+            request.request(),
+            terms.assume_idempotent,
+            request.has_replayable_body(),
+        );
+        let (request, kept) = request.next(terms.policy.max_attempts > 1)?;
+        // A request that is sent once needs no copy of its extensions either.
+        let mut sent_with = kept.as_ref().map(|_| extensions.clone());
+        let result = next
+            .clone()
+            .run(request, sent_with.as_mut().unwrap_or(&mut *extensions))
+            .await;
+        let url = kept
+            .as_ref()
+            .map_or_else(|| url_of(&result), |kept| kept.request().url());
+        let outcome = self.classify(1, &method, url, &result);
+        if outcome.verdict == Verdict::Accept {
+            if let Some(sent_with) = sent_with {
+                *extensions = sent_with;
+            }
+            return result;
+        }
+        let call = Call {
+            session: Session::new(terms, Origin::of(url), replay, started, self.entropy.dice()),
+            method,
+            url: url.clone(),
+            kept,
+            extensions,
+            sent_with,
+            next,
+        };
+        Box::pin(self.go_on(call, result, outcome)).await
+    }
+
+    async fn go_on(
+        &self,
+        mut call: Call<'_>,
+        mut result: Result<Response, Error>,
+        mut outcome: Outcome,
+    ) -> Result<Response, Error> {
+        let stop = loop {
+            let event = match call.session.decide(outcome, Instant::now()) {
+                Decision::Retry(event) => event,
+                Decision::Stop(stop) => break stop,
+            };
+            let Some(kept) = call.kept.take() else {
+                break StopReason::NotReplayable;
+            };
+            self.on_retry.iter().for_each(|hook| hook(&event));
+            wait_and_drain(result.ok(), event.delay()).await;
+            call.session.waited(event);
+            let request = match kept.next(call.session.may_follow_next()) {
+                Ok((request, kept)) => {
+                    call.kept = kept;
+                    request
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break StopReason::NotReplayable;
+                }
+            };
+            let number = call.session.begin_attempt();
+            let mut sent_with = call.extensions.clone();
+            sent_with.insert(RetryAttempt { number });
+            result = call.next.clone().run(request, &mut sent_with).await;
+            call.sent_with = Some(sent_with);
+            outcome = self.classify(number, &call.method, &call.url, &result);
+        };
+        self.close(call, stop, result)
+    }
+
+    fn classify(
+        &self,
+        number: u32,
+        method: &Method,
+        url: &Url,
+        result: &Result<Response, Error>,
+    ) -> Outcome {
+        let attempt = Attempt::new(
+            number,
+            method,
+            url,
+            result.as_ref(),
+            &self.hints,
+            SystemTime::now,
+        );
+        let verdict = self.classifier.classify(&attempt);
+        let is_retry = matches!(verdict, Verdict::Retry { .. });
+        Outcome {
+            verdict,
+            hint: if is_retry { attempt.hint() } else { None },
+            status: attempt.status(),
+        }
+    }
+
+    fn close(
+        &self,
+        call: Call<'_>,
+        stop: StopReason,
+        mut result: Result<Response, Error>,
+    ) -> Result<Response, Error> {
+        let report = call.session.close(stop);
+        if stop.is_giving_up() {
+            self.on_give_up.iter().for_each(|hook| hook(&report));
+        }
+        if let Some(sent_with) = call.sent_with {
+            *call.extensions = sent_with;
+        }
+        if let Ok(response) = &mut result {
+            response.extensions_mut().insert(report.clone());
+        }
+        call.extensions.insert(report);
+        result
+    }
+}
+
+/// A call whose first attempt did not succeed.
+struct Call<'a> {
+    session: Session,
+    method: Method,
+    url: Url,
+    /// What can still be sent; `None` if there is nothing.
+    kept: Option<KeptRequest>,
+    /// The caller's, as they were: every attempt gets a fresh copy.
+    extensions: &'a mut Extensions,
+    /// The copy that the last attempt was sent with, which goes back to the caller.
+    sent_with: Option<Extensions>,
+    next: Next<'a>,
+}
+
+// By hand instead of by `async_trait`, so that a call which is not to be retried costs nothing.
+impl Middleware for JitteredRetryMiddleware {
+    fn handle<'this, 'extensions, 'next, 'call>(
+        &'this self,
+        request: Request,
+        extensions: &'extensions mut Extensions,
+        next: Next<'next>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response, Error>> + Send + 'call>>
+    where
+        'this: 'call,
+        'extensions: 'call,
+        'next: 'call,
+        Self: 'call,
+    {
+        // Extensions can be used for several calls; what an earlier one left there is not true of this one.
+        extensions.remove::<RetryReport>();
+        extensions.remove::<RetryAttempt>();
+        let terms = overrides::terms(&self.policy, extensions);
+        if terms.is_disabled {
+            return match KeptRequest::new(request, extensions).next(false) {
+                Ok((request, _)) => next.run(request, extensions),
+                Err(error) => Box::pin(ready(Err(error))),
+            };
+        }
+        Box::pin(self.first_attempt(request, extensions, next, terms))
+    }
+}
+
+impl Default for JitteredRetryMiddleware {
+    fn default() -> Self {
+        Self::new(RetryPolicy::default())
+    }
+}
+
+impl fmt::Debug for JitteredRetryMiddleware {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("JitteredRetryMiddleware")
+            .field("policy", &self.policy)
+            .field("hints", &self.hints)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where an outcome comes from, for a request that was not kept: a copy of its URL would cost every stream that
+/// succeeds. What can't be found out reads as reqwest's own "no URL was provided".
+fn url_of(result: &Result<Response, Error>) -> &Url {
+    static UNKNOWN: LazyLock<Url> = LazyLock::new(|| {
+        Response::from(http::Response::new(String::new()))
+            .url()
+            .clone()
+    });
+    match result {
+        Ok(response) => response.url(),
+        Err(error) => error.url().unwrap_or(&UNKNOWN),
+    }
+}

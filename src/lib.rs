@@ -13,6 +13,8 @@
 
 mod backoff;
 mod body;
+mod bucket;
+mod budget;
 mod classify;
 mod drain;
 mod entropy;
@@ -29,6 +31,7 @@ pub use task_local_extensions;
 
 pub use crate::backoff::Backoff;
 pub use crate::body::ReplayableBody;
+pub use crate::budget::RetryBudget;
 pub use crate::classify::{
     Attempt, Cause, Classifier, ClassifyFn, DefaultClassifier, Effect, Verdict, classify_fn,
 };

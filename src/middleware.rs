@@ -12,6 +12,7 @@ use reqwest_middleware::{Error, Middleware, Next};
 use tokio::time::Instant;
 
 use crate::body::KeptRequest;
+use crate::budget::RetryBudget;
 use crate::classify::{Attempt, Classifier, DefaultClassifier, Verdict};
 use crate::drain::wait_and_drain;
 use crate::entropy::Entropy;
@@ -31,7 +32,7 @@ use crate::session::{Decision, Outcome, Replayability, Session};
 ///
 /// # Default
 ///
-/// [`RetryPolicy::default`], [`DelayHints::standard`], [`DefaultClassifier::new`].
+/// [`RetryPolicy::default`], [`DelayHints::standard`], [`DefaultClassifier::new`], [`RetryBudget::new`].
 ///
 /// # Cost
 ///
@@ -66,6 +67,7 @@ pub struct JitteredRetryMiddleware {
     policy: RetryPolicy,
     hints: DelayHints,
     classifier: Arc<dyn Classifier>,
+    budget: Option<RetryBudget>,
     entropy: Entropy,
     on_retry: Vec<Hook<RetryEvent>>,
     on_give_up: Vec<Hook<RetryReport>>,
@@ -80,6 +82,7 @@ impl JitteredRetryMiddleware {
             policy,
             hints: DelayHints::standard(),
             classifier: Arc::new(DefaultClassifier::new()),
+            budget: Some(RetryBudget::new()),
             entropy: Entropy::of_process(),
             on_retry: Vec::new(),
             on_give_up: Vec::new(),
@@ -95,6 +98,22 @@ impl JitteredRetryMiddleware {
     pub fn with_classifier(self, classifier: impl Classifier) -> Self {
         Self {
             classifier: Arc::new(classifier),
+            ..self
+        }
+    }
+
+    /// Sets how much retrying an origin can bear, all calls together. Default: [`RetryBudget::new`].
+    pub fn with_budget(self, budget: RetryBudget) -> Self {
+        Self {
+            budget: Some(budget),
+            ..self
+        }
+    }
+
+    /// Leaves retries limited by nothing but each call's own policy.
+    pub fn without_budget(self) -> Self {
+        Self {
+            budget: None,
             ..self
         }
     }
@@ -136,6 +155,9 @@ impl JitteredRetryMiddleware {
         terms: Terms,
     ) -> Result<Response, Error> {
         let started = terms.policy.max_elapsed.map(|_| Instant::now());
+        if let Some(budget) = &self.budget {
+            budget.deposit(request.url());
+        }
         let method = request.method().clone();
         let request = KeptRequest::new(request, extensions);
         let replay = Replayability::of(
@@ -179,9 +201,18 @@ impl JitteredRetryMiddleware {
         mut outcome: Outcome,
     ) -> Result<Response, Error> {
         let stop = loop {
-            let event = match call.session.decide(outcome, Instant::now()) {
+            let now = Instant::now();
+            let event = match call.session.decide(outcome, now) {
                 Decision::Retry(event) => event,
                 Decision::Stop(stop) => break stop,
+            };
+            // Asked last, so that no token goes to a retry that something else forbids; and before the wait.
+            let permit = match &self.budget {
+                Some(budget) => match budget.withdraw(&call.url, now) {
+                    Some(permit) => Some(permit),
+                    None => break StopReason::BudgetExhausted,
+                },
+                None => None,
             };
             let Some(kept) = call.kept.take() else {
                 break StopReason::NotReplayable;
@@ -199,6 +230,9 @@ impl JitteredRetryMiddleware {
                     break StopReason::NotReplayable;
                 }
             };
+            if let Some(permit) = permit {
+                permit.spend();
+            }
             let number = call.session.begin_attempt();
             let mut sent_with = call.extensions.clone();
             sent_with.insert(RetryAttempt { number });
@@ -308,6 +342,7 @@ impl fmt::Debug for JitteredRetryMiddleware {
             .debug_struct("JitteredRetryMiddleware")
             .field("policy", &self.policy)
             .field("hints", &self.hints)
+            .field("budget", &self.budget)
             .finish_non_exhaustive()
     }
 }

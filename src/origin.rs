@@ -1,6 +1,11 @@
-//! What everything that is kept per host is kept under.
+//! What everything that is kept per host is kept under, and the one bounded map that it is kept in.
 
-use std::sync::Arc;
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use reqwest::Url;
 
@@ -18,3 +23,177 @@ impl Origin {
         &self.0
     }
 }
+
+/// State per origin, for at most 10 000 of them.
+pub(crate) struct OriginMap<V> {
+    entries: RwLock<HashMap<Key, Arc<V>>>,
+    // Most clients never see a failure: their requests look no further than here.
+    count: AtomicUsize,
+}
+
+/// What makes an origin, borrowed from a URL: looking one up allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OriginKey<'a> {
+    scheme: &'a str,
+    host: &'a str,
+    port: u16,
+}
+
+const MOST_ORIGINS: usize = 10_000;
+/// How many are kept when room is made: many at a time, so that making room costs little per origin.
+const KEPT_ORIGINS: usize = 8_750;
+
+impl<'a> OriginKey<'a> {
+    pub(crate) fn of(url: &'a Url) -> Self {
+        Self {
+            scheme: url.scheme(),
+            host: url.host_str().unwrap_or_default(),
+            port: url.port_or_known_default().unwrap_or_default(),
+        }
+    }
+}
+
+impl<V> OriginMap<V> {
+    /// Lets `read` see what is kept for an origin, if anything is.
+    pub(crate) fn with<R>(&self, key: OriginKey<'_>, read: impl FnOnce(&Arc<V>) -> R) -> Option<R> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.get(&key as &dyn Parts).map(read)
+    }
+
+    /// Returns what is kept for an origin, and makes it where there is nothing.
+    ///
+    /// Where there is no room, those that are worth the least are forgotten; what `worth` says `None` of is never
+    /// forgotten. If that leaves no room either, the new one is not kept: it is only returned.
+    pub(crate) fn get_or_insert(
+        &self,
+        key: OriginKey<'_>,
+        make: impl FnOnce() -> V,
+        worth: impl Fn(&V) -> Option<u64>,
+    ) -> Arc<V> {
+        if let Some(value) = self.with(key, Arc::clone) {
+            return value;
+        }
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = entries.get(&key as &dyn Parts) {
+            return Arc::clone(value);
+        }
+        if entries.len() >= MOST_ORIGINS {
+            forget(&mut entries, worth);
+        }
+        let value = Arc::new(make());
+        if entries.len() < MOST_ORIGINS {
+            entries.insert(Key::from(key), Arc::clone(&value));
+        }
+        self.count.store(entries.len(), Ordering::Relaxed);
+        value
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+fn forget<V>(entries: &mut HashMap<Key, Arc<V>>, worth: impl Fn(&V) -> Option<u64>) {
+    let mut worths: Vec<u64> = entries.values().filter_map(|value| worth(value)).collect();
+    let surplus = entries.len().saturating_sub(KEPT_ORIGINS);
+    let last = surplus.min(worths.len()).saturating_sub(1);
+    if worths.is_empty() {
+        return;
+    }
+    let (_, &mut limit, _) = worths.select_nth_unstable(last);
+    let mut left = surplus;
+    entries.retain(|_, value| {
+        let is_forgotten = left > 0 && worth(value).is_some_and(|worth| worth <= limit);
+        left = left.saturating_sub(usize::from(is_forgotten));
+        !is_forgotten
+    });
+}
+
+impl<V> Default for OriginMap<V> {
+    fn default() -> Self {
+        Self {
+            entries: RwLock::default(),
+            count: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<V> fmt::Debug for OriginMap<V> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("OriginMap")
+            .field("origins", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the map owns of an origin.
+struct Key {
+    scheme: Box<str>,
+    host: Box<str>,
+    port: u16,
+}
+
+impl From<OriginKey<'_>> for Key {
+    fn from(key: OriginKey<'_>) -> Self {
+        Self {
+            scheme: key.scheme.into(),
+            host: key.host.into(),
+            port: key.port,
+        }
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for Key {}
+
+/// Owned and borrowed keys side by side, which is what lets a map of the one be searched by the other.
+trait Parts {
+    fn parts(&self) -> (&str, &str, u16);
+}
+
+impl Parts for Key {
+    fn parts(&self) -> (&str, &str, u16) {
+        (&self.scheme, &self.host, self.port)
+    }
+}
+
+impl Parts for OriginKey<'_> {
+    fn parts(&self) -> (&str, &str, u16) {
+        (self.scheme, self.host, self.port)
+    }
+}
+
+impl<'a> Borrow<dyn Parts + 'a> for Key {
+    fn borrow(&self) -> &(dyn Parts + 'a) {
+        self
+    }
+}
+
+impl Hash for dyn Parts + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl PartialEq for dyn Parts + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn Parts + '_ {}

@@ -13,6 +13,10 @@ use tokio::time::{sleep, timeout};
 const MOST_BYTES: usize = 64 * 1024;
 const LONGEST: Duration = Duration::from_millis(250);
 const LONGEST_WITHOUT_DELAY: Duration = Duration::from_millis(5);
+/// How often other tasks get their turn before a retry without a delay is sent: one task of hyper's notices that the
+/// response was read, another one hands the connection back to the pool. With several threads these may still be on
+/// their way, and the retry then opens a connection; waiting for certain would take the timer.
+const YIELDS: u32 = 2;
 
 /// Waits for `delay`, and meanwhile reads what is left of the failed response, so that its connection is free before
 /// the wait is over.
@@ -22,6 +26,9 @@ const LONGEST_WITHOUT_DELAY: Duration = Duration::from_millis(5);
 pub(crate) async fn wait_and_drain(response: Option<Response>, delay: Duration) {
     if delay.is_zero() {
         release(response, LONGEST_WITHOUT_DELAY).await;
+        for _ in 0..YIELDS {
+            step_aside().await;
+        }
     } else {
         // Begun before the draining, so that both run side by side.
         let wait = sleep(delay);
@@ -58,4 +65,17 @@ async fn drain(mut response: Response) {
 
 async fn is_ready(mut future: Pin<&mut impl Future<Output = ()>>) -> bool {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
+}
+
+/// Goes to the end of the runtime's queue once.
+async fn step_aside() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

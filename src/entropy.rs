@@ -53,3 +53,23 @@ impl Entropy {
         }
     }
 }
+
+/// A new `Idempotency-Key`: a version 4 UUID, quoted as the header's grammar wants it.
+///
+/// Never drawn from a seed: processes that share one would take each other's requests for repetitions.
+#[cfg(feature = "idempotency-keys")]
+pub(crate) fn idempotency_key() -> Option<http::HeaderValue> {
+    use std::sync::LazyLock;
+
+    static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let random = [
+        KEYS.hash_one((count, "high")),
+        KEYS.hash_one((count, "low")),
+    ];
+    let [high, low] = random.map(u128::from);
+    let key = uuid::Builder::from_random_bytes(((high << 64) | low).to_ne_bytes()).into_uuid();
+    format!("\"{key}\"").parse().ok()
+}

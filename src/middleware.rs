@@ -306,7 +306,8 @@ struct Call<'a> {
 impl Middleware for JitteredRetryMiddleware {
     fn handle<'this, 'extensions, 'next, 'call>(
         &'this self,
-        request: Request,
+        #[cfg_attr(not(feature = "idempotency-keys"), allow(unused_mut))] // Only a key changes it.
+        mut request: Request,
         extensions: &'extensions mut Extensions,
         next: Next<'next>,
     ) -> Pin<Box<dyn Future<Output = Result<Response, Error>> + Send + 'call>>
@@ -320,6 +321,10 @@ impl Middleware for JitteredRetryMiddleware {
         extensions.remove::<RetryReport>();
         extensions.remove::<RetryAttempt>();
         let terms = overrides::terms(&self.policy, extensions);
+        #[cfg(feature = "idempotency-keys")]
+        if terms.policy.idempotency_keys {
+            give_key(&mut request);
+        }
         if terms.is_disabled {
             return match KeptRequest::new(request, extensions).next(false) {
                 Ok((request, _)) => next.run(request, extensions),
@@ -358,5 +363,16 @@ fn url_of(result: &Result<Response, Error>) -> &Url {
     match result {
         Ok(response) => response.url(),
         Err(error) => error.url().unwrap_or(&UNKNOWN),
+    }
+}
+
+/// Before the first attempt, so that all of them carry the same key.
+#[cfg(feature = "idempotency-keys")]
+fn give_key(request: &mut Request) {
+    let wants_key = matches!(*request.method(), Method::POST | Method::PATCH);
+    if wants_key && !request.headers().contains_key("idempotency-key") {
+        if let Some(key) = crate::entropy::idempotency_key() {
+            request.headers_mut().insert("idempotency-key", key);
+        }
     }
 }

@@ -388,9 +388,9 @@ async fn an_error_comes_back_as_reqwest_made_it_after_zero_and_after_four_retrie
                 .build();
             match client.execute(request()).await.unwrap_err() {
                 reqwest_middleware::Error::Reqwest(error) => {
-                    assert_eq!(portrait(&error), expected, "{url}")
+                    assert_eq!(portrait(&error), expected, "{url}");
                 }
-                other => panic!("{url}: {other:?}"),
+                other @ reqwest_middleware::Error::Middleware(_) => panic!("{url}: {other:?}"),
             }
         }
     }

@@ -210,7 +210,7 @@ async fn a_post_that_was_redirected_is_not_repeated() {
 const UPLOAD: usize = 8 * 1024 * 1024;
 
 fn upload_bytes() -> Vec<u8> {
-    (0..UPLOAD).map(|index| (index % 251) as u8).collect()
+    (0..=250).cycle().take(UPLOAD).collect()
 }
 
 fn upload() -> Body {
@@ -324,7 +324,7 @@ async fn a_body_that_can_not_be_made_sends_nothing_and_says_why() {
                     );
                 }
                 Ok(response) => {
-                    assert_eq!((response.status().as_u16(), good), (503, 1), "disabled")
+                    assert_eq!((response.status().as_u16(), good), (503, 1), "disabled");
                 }
                 Err(other) => panic!("{other:?}"),
             }

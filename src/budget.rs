@@ -129,8 +129,25 @@ pub(crate) struct Permit {
 
 impl Permit {
     /// Spends the retry: it is about to be sent.
-    pub(crate) fn spend(mut self) {
-        self.account = None;
+    pub(crate) fn spend(mut self) -> Spent {
+        Spent {
+            account: self.account.take(),
+        }
+    }
+}
+
+/// One retry that was sent, as far as the retry layer can tell.
+#[derive(Debug)]
+pub(crate) struct Spent {
+    account: Option<Arc<Account>>,
+}
+
+impl Spent {
+    /// Gives the retry back, since it turned out that it never left the client.
+    pub(crate) fn give_back(self) {
+        if let Some(account) = self.account {
+            account.give_back();
+        }
     }
 }
 

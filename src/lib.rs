@@ -1,13 +1,16 @@
 //! Retries for `reqwest`.
 
+#![warn(missing_docs)]
 // Here and not in Cargo.toml, so that tests and examples stay readable.
-#![warn(
-    missing_docs,
-    clippy::arithmetic_side_effects,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -18,6 +21,7 @@ mod budget;
 mod classify;
 mod drain;
 mod entropy;
+mod gate;
 mod hint;
 mod jitter;
 mod middleware;
@@ -35,6 +39,8 @@ pub use crate::budget::RetryBudget;
 pub use crate::classify::{
     Attempt, Cause, Classifier, ClassifyFn, DefaultClassifier, Effect, Verdict, classify_fn,
 };
+pub use crate::gate::HostGate;
+pub use crate::gate::closed::GateClosed;
 pub use crate::hint::{DelayHints, HintUnit};
 pub use crate::jitter::Jitter;
 pub use crate::middleware::JitteredRetryMiddleware;

@@ -12,10 +12,11 @@ use reqwest_middleware::{Error, Middleware, Next};
 use tokio::time::Instant;
 
 use crate::body::KeptRequest;
-use crate::budget::RetryBudget;
+use crate::budget::{Permit, RetryBudget};
 use crate::classify::{Attempt, Classifier, DefaultClassifier, Verdict};
 use crate::drain::wait_and_drain;
 use crate::entropy::Entropy;
+use crate::gate::closed::GateClosed;
 use crate::hint::DelayHints;
 use crate::origin::Origin;
 use crate::overrides;
@@ -25,10 +26,8 @@ use crate::session::{Decision, Outcome, Replayability, Session};
 
 /// Retries what fails, in the right places and after the right waits.
 ///
-/// It belongs *above* everything that should happen once per attempt (authentication, tracing spans, a [gate]) and
-/// *below* everything that should happen once per call (a cache, for example).
-///
-/// [gate]: https://docs.rs/reqwest-jitter
+/// It belongs *above* everything that should happen once per attempt (authentication, tracing spans, a
+/// [`HostGate`](crate::HostGate)) and *below* everything that should happen once per call (a cache, for example).
 ///
 /// # Default
 ///
@@ -230,14 +229,15 @@ impl JitteredRetryMiddleware {
                     break StopReason::NotReplayable;
                 }
             };
-            if let Some(permit) = permit {
-                permit.spend();
-            }
+            let spent = permit.map(Permit::spend);
             let number = call.session.begin_attempt();
             let mut sent_with = call.extensions.clone();
             sent_with.insert(RetryAttempt { number });
             result = call.next.clone().run(request, &mut sent_with).await;
             call.sent_with = Some(sent_with);
+            if let (Some(spent), true) = (spent, was_turned_away(&result)) {
+                spent.give_back();
+            }
             outcome = self.classify(number, &call.method, &call.url, &result);
         };
         self.close(call, stop, result)
@@ -258,7 +258,11 @@ impl JitteredRetryMiddleware {
             &self.hints,
             SystemTime::now,
         );
-        let verdict = self.classifier.classify(&attempt);
+        let verdict = match result {
+            // Whoever was told to come back later by the gate would only be told so again.
+            Err(_) if was_turned_away(result) => Verdict::Reject,
+            _ => self.classifier.classify(&attempt),
+        };
         let is_retry = matches!(verdict, Verdict::Retry { .. });
         Outcome {
             verdict,
@@ -350,6 +354,13 @@ impl fmt::Debug for JitteredRetryMiddleware {
             .field("budget", &self.budget)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a gate below refused to send the request.
+fn was_turned_away(result: &Result<Response, Error>) -> bool {
+    result
+        .as_ref()
+        .is_err_and(|error| GateClosed::of(error).is_some())
 }
 
 /// Where an outcome comes from, for a request that was not kept: a copy of its URL would cost every stream that

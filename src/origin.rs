@@ -51,6 +51,15 @@ impl<'a> OriginKey<'a> {
             port: url.port_or_known_default().unwrap_or_default(),
         }
     }
+
+    /// A key of somebody's own making. No URL is without a scheme, so it meets no origin.
+    pub(crate) fn named(name: &'a str) -> Self {
+        Self {
+            scheme: "",
+            host: name,
+            port: 0,
+        }
+    }
 }
 
 impl<V> OriginMap<V> {

@@ -259,6 +259,14 @@ pub(crate) fn terms(policy: &RetryPolicy, extensions: &Extensions) -> Terms {
     }
 }
 
+/// The deadline that a request is held to, if any.
+pub(crate) fn deadline(extensions: &Extensions) -> Option<Instant> {
+    let of_request = extensions
+        .get::<RetryOverride>()
+        .and_then(|of_request| of_request.deadline);
+    earliest(of_request, of_task().and_then(|of_task| of_task.deadline))
+}
+
 /// Restores what was in force around a scope, also while a panic passes, and keeps what the scope made of its own.
 struct Swap<'a> {
     outer: RetryOverride,
@@ -290,7 +298,7 @@ fn ready_at_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+pub(crate) fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

@@ -367,7 +367,7 @@ enum Phase {
 
 /// How fast waiters leave, found out from what the host accepts.
 ///
-/// It doubles each round trip until answers fail, as a connection does that starts slowly. Then it creeps up from window
+/// It triples each round trip until answers fail, as a connection does that starts slowly. Then it creeps up from window
 /// to window of answers, and falls back where more of them fail than at a pace that the host bears for sure. That
 /// comparison is what tells overload from a host that fails now and then at any pace.
 ///
@@ -376,7 +376,7 @@ enum Phase {
 struct Pace {
     /// Attempts per second.
     per_second: f64,
-    /// Still doubling, up to this pace if an earlier recovery found one.
+    /// Still starting, up to this pace if an earlier recovery found one.
     start: Option<Start>,
     /// The moment that the last waiter's turn came.
     slot: Instant,
@@ -402,8 +402,8 @@ impl Pace {
     const WINDOW: u32 = 20;
     /// So many of them may fail by chance.
     const CHANCE: u32 = 2;
-    /// So many end the doubling if exceeded. More than chance makes of a few per cent: an end too early costs far more
-    /// than the few requests of a doubling too many.
+    /// So many end the start if exceeded. More than chance makes of a few per cent: an end too early costs far more
+    /// than the few requests of a step too many.
     const END_OF_START: u32 = 5;
     /// Where more fail after a fall, it fell too little to show what fails at any pace.
     const MOST_TOLERATED: u32 = 5;
@@ -457,7 +457,7 @@ impl Pace {
     fn drains(&self, waiters: usize, round_trip: Duration) -> Duration {
         let waiters = u32::try_from(waiters).unwrap_or(u32::MAX);
         match &self.start {
-            Some(_) => round_trip.saturating_mul(waiters.saturating_add(1).ilog2()),
+            Some(_) => round_trip.saturating_mul(waiters.saturating_add(2).ilog(3)),
             None => seconds(f64::from(waiters) / self.per_second),
         }
     }
@@ -473,7 +473,7 @@ impl Pace {
     /// Learns from an answer; false if what fails here is not for the pace to mend.
     fn answered(&mut self, step: u64, accepted: bool, now: Instant, round_trip: f64) -> bool {
         if accepted {
-            self.double(round_trip);
+            self.speed_up(round_trip);
         }
         if step != self.step {
             return true;
@@ -499,12 +499,12 @@ impl Pace {
         self.per_second >= Self::SLOWEST
     }
 
-    /// One more per round trip for each accepted answer is twice the pace after a round trip, and no more of it once
-    /// answers stay away.
-    fn double(&mut self, round_trip: f64) {
+    /// Two more per round trip for each accepted answer is three times the pace after a round trip, and no more of it
+    /// once answers stay away. Doubling keeps a crowd waiting longer, and spares the host no more.
+    fn speed_up(&mut self, round_trip: f64) {
         let Some(start) = &mut self.start else { return };
         start.accepted += 1.0;
-        self.per_second = (self.per_second + 1.0 / round_trip).min(Self::FASTEST);
+        self.per_second = (self.per_second + 2.0 / round_trip).min(Self::FASTEST);
         if self.per_second >= start.up_to {
             self.start = None;
             self.change(self.per_second);

@@ -418,8 +418,9 @@ impl Pace {
 
     /// The first turn is now.
     fn start(now: Instant, round_trip: f64, bore: Option<f64>) -> Self {
-        let per_second = (1.0 / round_trip).max(1.0);
+        // What an earlier recovery found out can be less than one per round trip, for a host that answers fast.
         let up_to = bore.unwrap_or(f64::INFINITY);
+        let per_second = (1.0 / round_trip).min(up_to).max(Self::SLOWEST);
         Self {
             per_second,
             start: (per_second < up_to).then_some(Start {
@@ -546,7 +547,7 @@ impl Pace {
         let answers = self.accepted.saturating_add(self.failed).max(1);
         let accepted = f64::from(self.accepted) / f64::from(answers);
         let possible = 1.0 - f64::from(self.tolerated) / f64::from(Self::WINDOW);
-        self.per_second * (0.9 * accepted / possible).clamp(0.6, 0.9)
+        self.per_second * (0.9 * accepted / possible).clamp(0.4, 0.9)
     }
 
     fn change(&mut self, per_second: f64) {

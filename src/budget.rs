@@ -1,7 +1,7 @@
 //! How much retrying a host can bear.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::Url;
@@ -132,21 +132,7 @@ impl Permit {
     pub(crate) fn spend(mut self) -> Spent {
         Spent {
             account: self.account.take(),
-        }
-    }
-}
-
-/// One retry that was sent, as far as the retry layer can tell.
-#[derive(Debug)]
-pub(crate) struct Spent {
-    account: Option<Arc<Account>>,
-}
-
-impl Spent {
-    /// Gives the retry back, since it turned out that it never left the client.
-    pub(crate) fn give_back(self) {
-        if let Some(account) = self.account {
-            account.give_back();
+            is_back: Arc::default(),
         }
     }
 }
@@ -155,6 +141,25 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(account) = &self.account {
             account.give_back();
+        }
+    }
+}
+
+/// One retry that is on its way. It lies in the extensions of its attempt, for whoever below keeps it from being sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Spent {
+    account: Option<Arc<Account>>,
+    /// Extensions are cloned freely, and a retry comes back once.
+    is_back: Arc<AtomicBool>,
+}
+
+impl Spent {
+    /// Gives the retry back, since it never left the client.
+    pub(crate) fn give_back(&self) {
+        if let Some(account) = &self.account {
+            if !self.is_back.swap(true, Ordering::Relaxed) {
+                account.give_back();
+            }
         }
     }
 }

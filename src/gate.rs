@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use self::closed::GateClosed;
 use self::state::{Arrival, Outcome, State, Ticket, Turn, Waiter};
 use crate::backoff::{Backoff, Schedule};
+use crate::budget::Spent;
 use crate::classify::{Attempt, Classifier, DefaultClassifier, Verdict};
 use crate::entropy::Entropy;
 use crate::hint::DelayHints;
@@ -188,10 +189,12 @@ impl HostGate {
     ) -> Result<Response, Error> {
         let key = self.key.as_ref().map(|key| key(&request));
         let gate = self.gate(key.as_deref(), request.url());
+        let retry = UnsentRetry(extensions.get::<Spent>().cloned());
         let pass = gate
             .admit(self.latest(extensions))
             .await
             .map_err(|retry_at| turned_away(key, request.url(), retry_at))?;
+        retry.sent();
         let (method, url) = (request.method().clone(), request.url().clone());
         let result = next.run(request, extensions).await;
         let attempt = Attempt::new(
@@ -205,6 +208,12 @@ impl HostGate {
         let outcome = outcome(&attempt, self.classifier.classify(&attempt));
         pass.answered(outcome, self.open_backoff);
         result
+    }
+
+    /// How many requests wait at all gates together.
+    fn waiting(&self) -> usize {
+        self.gates
+            .fold(0, |sum, gate| gate.waiting().saturating_add(sum))
     }
 
     fn gate(&self, key: Option<&str>, url: &Url) -> Arc<Gate> {
@@ -255,6 +264,7 @@ impl fmt::Debug for HostGate {
             .field("max_wait", &self.max_wait)
             .field("hints", &self.hints)
             .field("origins", &self.gates.len())
+            .field("waiting", &self.waiting())
             .finish_non_exhaustive()
     }
 }
@@ -383,6 +393,11 @@ impl Gate {
         result
     }
 
+    fn waiting(&self) -> usize {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.state.waiting()
+    }
+
     /// What forgetting this gate would lose. A closed one is never forgotten: its host would be overrun.
     fn worth(&self, now: Instant) -> Option<u64> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -401,6 +416,23 @@ impl Inner {
             *schedule = Schedule::default();
         }
         schedule.next(backoff, retry, dice)
+    }
+}
+
+/// A retry that waits here, if it is one. Turned away or dropped, it goes back to the budget.
+struct UnsentRetry(Option<Spent>);
+
+impl UnsentRetry {
+    fn sent(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for UnsentRetry {
+    fn drop(&mut self) {
+        if let Some(retry) = &self.0 {
+            retry.give_back();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use reqwest_middleware::{Error, Middleware, Next};
 use tokio::time::Instant;
 
 use crate::body::KeptRequest;
-use crate::budget::{Permit, RetryBudget};
+use crate::budget::{RetryBudget, Spent};
 use crate::classify::{Attempt, Classifier, DefaultClassifier, Verdict};
 use crate::drain::wait_and_drain;
 use crate::entropy::Entropy;
@@ -229,15 +229,14 @@ impl JitteredRetryMiddleware {
                     break StopReason::NotReplayable;
                 }
             };
-            let spent = permit.map(Permit::spend);
             let number = call.session.begin_attempt();
             let mut sent_with = call.extensions.clone();
             sent_with.insert(RetryAttempt { number });
+            if let Some(permit) = permit {
+                sent_with.insert(permit.spend());
+            }
             result = call.next.clone().run(request, &mut sent_with).await;
             call.sent_with = Some(sent_with);
-            if let (Some(spent), true) = (spent, was_turned_away(&result)) {
-                spent.give_back();
-            }
             outcome = self.classify(number, &call.method, &call.url, &result);
         };
         self.close(call, stop, result)
@@ -324,6 +323,7 @@ impl Middleware for JitteredRetryMiddleware {
         // Extensions can be used for several calls; what an earlier one left there is not true of this one.
         extensions.remove::<RetryReport>();
         extensions.remove::<RetryAttempt>();
+        extensions.remove::<Spent>();
         let terms = overrides::terms(&self.policy, extensions);
         #[cfg(feature = "idempotency-keys")]
         if terms.policy.idempotency_keys {

@@ -100,6 +100,11 @@ impl<V> OriginMap<V> {
         value
     }
 
+    pub(crate) fn fold<R>(&self, first: R, add: impl Fn(R, &V) -> R) -> R {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.values().fold(first, |sum, value| add(sum, value))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

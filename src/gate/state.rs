@@ -244,6 +244,10 @@ impl State {
         is_open && self.in_flight == 0 && self.waiters.is_empty()
     }
 
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
     fn pass(&mut self, now: Instant) -> Ticket {
         let mut step = 0;
         match &mut self.phase {

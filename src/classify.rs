@@ -1,6 +1,6 @@
 //! What an outcome means: whether it may be tried again, why, and whether the server may have acted on it.
 
-mod transport;
+pub(crate) mod transport;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;

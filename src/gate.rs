@@ -1,7 +1,7 @@
 //! The gate in front of a host: what one request has learned from it holds for all of them.
 
 pub(crate) mod closed;
-mod state;
+pub(crate) mod state;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -160,6 +160,9 @@ mod budget;
 mod classify;
 mod drain;
 mod entropy;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 pub mod guide;
 mod hint;

@@ -309,7 +309,7 @@ async fn half_a_minute_on_the_wire_leaves_nothing_behind() {
     let server = Wire::serve(
         move |_| match faults.lock().unwrap().random_range(0..20_u32) {
             0 => answer(503, "", &[b'x'; 1024]),
-            1 => answer(503, "retry-after: 0\r\n", &[b'x'; 70_000]),
+            1 => answer(503, "retry-after: 0\r\n", &vec![b'x'; 70_000]),
             2 => answer(429, "retry-after: 0.003\r\n", b""),
             3 => Reply::SendAndClose(vec![]),
             4 => Reply::SendAndReset(b"HTTP/1.1 200".to_vec()),

@@ -110,11 +110,15 @@ enum Handed {
 
 impl Trace {
     fn of(error: &reqwest::Error) -> Self {
+        Self::below(error.source())
+    }
+
+    fn below(first: Option<&(dyn StdError + 'static)>) -> Self {
         let mut trace = Self::default();
-        let mut next = error.source();
+        let mut next = first;
         while let Some(link) = next {
             trace.note(link);
-            next = below(link);
+            next = next_link(link);
         }
         trace
     }
@@ -221,10 +225,74 @@ impl Trace {
 }
 
 /// The next link of the chain. `io::Error::source` skips the error that it carries and goes on with that one's source.
-fn below<'a>(link: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+fn next_link<'a>(link: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     let carried = link
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref)
         .map(|carried| carried as &(dyn StdError + 'static));
     carried.or_else(|| link.source())
+}
+
+/// For the fuzzer: whether any link of a chain of errors says that the request can't have had an effect.
+#[cfg(fuzzing)]
+pub(crate) fn proves_no_effect(error: &(dyn StdError + 'static)) -> bool {
+    matches!(
+        Trace::below(Some(error)).fate_of_request(),
+        Some(Fate::NotSent | Fate::Refused)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    /// An error of a type that nobody knows, with the words of one that everybody does.
+    #[derive(Debug)]
+    struct Foreign(&'static str, Option<Box<Foreign>>);
+
+    impl fmt::Display for Foreign {
+        fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str(self.0)
+        }
+    }
+
+    impl StdError for Foreign {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            self.1.as_deref().map(|below| below as _)
+        }
+    }
+
+    /// As if reqwest stood on other major versions of hyper and h2 than this crate.
+    #[test]
+    fn what_a_downcast_misses_may_have_had_an_effect() {
+        for texts in [
+            ["client error (SendRequest)", "operation was canceled"],
+            [
+                "client error (SendRequest)",
+                "connection closed before message completed",
+            ],
+            [
+                "http2 error",
+                "stream error received: refused stream before processing any application logic",
+            ],
+        ] {
+            let chain = Foreign(texts[0], Some(Box::new(Foreign(texts[1], None))));
+            assert_eq!(
+                Trace::below(Some(&chain)).fate_of_request(),
+                None,
+                "{texts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_io_error_is_followed_into_what_it_carries() {
+        let inner = io::Error::new(io::ErrorKind::InvalidData, Foreign("bad certificate", None));
+        let outer = io::Error::other(inner);
+        assert!(Trace::below(Some(&outer)).is_invalid_data);
+        let harmless = io::Error::other(io::Error::from(io::ErrorKind::UnexpectedEof));
+        assert!(!Trace::below(Some(&harmless)).is_invalid_data);
+    }
 }

@@ -574,5 +574,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod crowd;
 #[cfg(test)]
 mod tests;

@@ -5,36 +5,59 @@
 #![allow(dead_code)] // Every test binary uses its own part of this.
 
 use std::collections::VecDeque;
+use std::future::{pending, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Extensions;
+use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::{Request, Response, ResponseBuilderExt, Url};
-use reqwest_jitter::JitteredRetryMiddleware;
+use reqwest_jitter::{Backoff, JitteredRetryMiddleware, RetryPolicy, RetryReport};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware, Next};
 use tokio::time::Instant;
 
-/// One answer of the origin.
+/// One answer of the origin, or the lack of one.
 #[derive(Clone)]
 pub(crate) struct Answer {
-    status: u16,
+    outcome: Outcome,
     headers: Vec<(&'static str, Vec<u8>)>,
     url: Option<&'static str>,
     takes: Duration,
     body: &'static str,
 }
 
+#[derive(Clone, Copy)]
+enum Outcome {
+    Status(u16),
+    Unreachable,
+    TimedOut,
+}
+
 pub(crate) fn status(status: u16) -> Answer {
-    Answer {
-        status,
-        headers: Vec::new(),
-        url: None,
-        takes: Duration::ZERO,
-        body: "",
-    }
+    Answer::of(Outcome::Status(status))
+}
+
+/// reqwest's own error for a name that nobody knows: never sent.
+pub(crate) fn unreachable() -> Answer {
+    Answer::of(Outcome::Unreachable)
+}
+
+/// reqwest's own error for an attempt that took longer than its timeout of 10 ms: nobody knows what came of it.
+pub(crate) fn timed_out() -> Answer {
+    Answer::of(Outcome::TimedOut)
 }
 
 impl Answer {
+    fn of(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            headers: Vec::new(),
+            url: None,
+            takes: Duration::ZERO,
+            body: "",
+        }
+    }
+
     pub(crate) fn header(mut self, name: &'static str, value: impl AsRef<[u8]>) -> Self {
         self.headers.push((name, value.as_ref().to_vec()));
         self
@@ -57,15 +80,52 @@ impl Answer {
         Self { takes, ..self }
     }
 
-    fn response(&self, asked: &Url) -> Response {
+    async fn give(&self, asked: &Url) -> Result<Response, Error> {
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
+        }
+        match self.outcome {
+            Outcome::Status(status) => Ok(self.response(status, asked)),
+            Outcome::Unreachable => fail(Resolver { answers: true }, asked).await,
+            Outcome::TimedOut => fail(Resolver { answers: false }, asked).await,
+        }
+    }
+
+    fn response(&self, status: u16, asked: &Url) -> Response {
         let url = self
             .url
             .map_or_else(|| asked.clone(), |url| url.parse().unwrap());
-        let mut builder = http::Response::builder().status(self.status).url(url);
+        let mut builder = http::Response::builder().status(status).url(url);
         for (name, value) in &self.headers {
             builder = builder.header(*name, value.as_slice());
         }
         builder.body(self.body).unwrap().into()
+    }
+}
+
+async fn fail(resolver: Resolver, url: &Url) -> Result<Response, Error> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .dns_resolver(resolver)
+        .build()
+        .unwrap();
+    let timeout = Duration::from_millis(10);
+    Ok(client.get(url.clone()).timeout(timeout).send().await?)
+}
+
+/// Fails without a socket: at once, or by never answering.
+#[derive(Clone, Copy)]
+struct Resolver {
+    answers: bool,
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, _name: Name) -> Resolving {
+        if self.answers {
+            Box::pin(ready(Err("no such host".into())))
+        } else {
+            Box::pin(pending())
+        }
     }
 }
 
@@ -169,11 +229,27 @@ impl Middleware for ScriptedOrigin {
                     .expect("a script has an answer")
             }
         };
-        if !answer.takes.is_zero() {
-            tokio::time::sleep(answer.takes).await;
-        }
-        Ok(answer.response(request.url()))
+        answer.give(request.url()).await
     }
+}
+
+/// What is left of a call that is over.
+pub(crate) fn report(result: &Result<Response, Error>) -> RetryReport {
+    let response = result.as_ref().unwrap();
+    RetryReport::of(response).expect("a report").clone()
+}
+
+/// Waits that are the same every time, without jitter.
+pub(crate) const fn fixed(delay: Duration) -> RetryPolicy {
+    RetryPolicy::new(Backoff::fixed(delay))
+}
+
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+pub(crate) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
 }
 
 pub(crate) const URL: &str = "http://origin.test/resource";

@@ -235,7 +235,7 @@ impl Decimal {
             ..FIRST_EPOCH_SECOND => return round_up(self.as_seconds()),
             FIRST_EPOCH_SECOND..FIRST_EPOCH_MILLISECOND => self.as_seconds(),
             FIRST_EPOCH_MILLISECOND..FIRST_EPOCH_MICROSECOND => self.as_milliseconds(),
-            FIRST_EPOCH_MICROSECOND.. => Duration::from_micros(self.whole),
+            FIRST_EPOCH_MICROSECOND.. => self.as_microseconds(),
         };
         match UNIX_EPOCH.checked_add(since_epoch) {
             Some(then) => clock.until(then),
@@ -249,8 +249,15 @@ impl Decimal {
     }
 
     fn as_milliseconds(self) -> Duration {
-        let part = u64::from(self.billionths > 0);
-        Duration::from_millis(self.whole.saturating_add(part))
+        Duration::from_millis(self.rounded_up())
+    }
+
+    fn as_microseconds(self) -> Duration {
+        Duration::from_micros(self.rounded_up())
+    }
+
+    fn rounded_up(self) -> u64 {
+        self.whole.saturating_add(u64::from(self.billionths > 0))
     }
 }
 
@@ -259,7 +266,11 @@ fn http_date(value: &str) -> Option<SystemTime> {
     if let Ok(date) = httpdate::parse_http_date(value) {
         return Some(date);
     }
-    let (before, after) = value.split_once(":60")?;
+    let (before, after) = value.rsplit_once(":60")?;
+    if !before.contains(':') {
+        // A minute of 60, which no grammar allows.
+        return None;
+    }
     let date = httpdate::parse_http_date(&format!("{before}:59{after}")).ok()?;
     date.checked_add(Duration::from_secs(1))
 }

@@ -13,6 +13,7 @@ use reqwest::{Response, Url};
 use reqwest_middleware::Error;
 
 use crate::hint::DelayHints;
+use crate::origin::Origin;
 
 /// Decides what the outcome of an attempt means.
 ///
@@ -175,7 +176,6 @@ fn final_answer(status: StatusCode) -> Verdict {
 }
 
 /// One attempt and its outcome, as a [`Classifier`] sees it.
-#[derive(Debug)]
 pub struct Attempt<'a> {
     number: u32,
     method: &'a Method,
@@ -255,6 +255,19 @@ impl<'a> Attempt<'a> {
     fn was_redirected(&self) -> bool {
         self.outcome
             .is_ok_and(|response| without_fragment(response.url()) != without_fragment(self.url))
+    }
+}
+
+/// By hand: a URL and headers hold what belongs into no log.
+impl fmt::Debug for Attempt<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Attempt")
+            .field("number", &self.number)
+            .field("method", &self.method)
+            .field("origin", &Origin::of(self.url).as_str())
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }
 

@@ -99,6 +99,7 @@ fn defaults_are_what_the_documentation_says() {
 
 #[test]
 fn everything_crosses_threads_can_be_moved_and_can_be_printed() {
+    fn printed<T: Debug>() {}
     fn ordinary<T: Send + Sync + Unpin + Debug + 'static>() {}
     fn cloned<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
     ordinary::<Backoff>();
@@ -115,7 +116,6 @@ fn everything_crosses_threads_can_be_moved_and_can_be_printed() {
     cloned::<RetryAttempt>();
     cloned::<ReplayableBody>();
     cloned::<ClassifyFn<fn(&Attempt<'_>) -> Verdict>>();
-    fn printed<T: Debug>() {}
     printed::<Attempt<'_>>();
 }
 

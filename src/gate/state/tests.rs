@@ -38,7 +38,9 @@ proptest! {
     #[test]
     fn holds_for_any_sequence_of_events_and_any_clock(trip_after in 0..4_u32, events in vec(event(), 0..150)) {
         let mut crowd = Crowd::new(trip_after);
-        events.into_iter().for_each(|event| crowd.apply(event));
+        for event in events {
+            crowd.apply(event);
+        }
         crowd.finish();
     }
 }

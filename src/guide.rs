@@ -11,3 +11,9 @@ pub mod time {}
 
 #[doc = include_str!("guide/neighbours.md")]
 pub mod neighbours {}
+
+#[doc = include_str!("guide/testing.md")]
+pub mod testing {}
+
+#[doc = include_str!("guide/migration.md")]
+pub mod migration {}

@@ -3,9 +3,15 @@
 //! Nothing here fails. A value that can't be read is no hint, a number too large for its type is a very long wait, and
 //! every fraction of a millisecond is rounded up, so that no hint is ever undercut.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+mod moment;
+mod number;
 
-use http::header::{AGE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use std::time::{Duration, SystemTime};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+
+use self::moment::{Clock, Moment};
+use self::number::{Decimal, MILLISECOND, round_up};
 
 /// Names the response headers that are read for the wait a server asked for.
 ///
@@ -81,7 +87,7 @@ impl DelayHints {
         let precise = own
             .or_else(|| longest(headers, &RETRY_AFTER_MS, milliseconds))
             .or_else(|| longest(headers, &X_MS_RETRY_AFTER_MS, milliseconds));
-        let retry_after = longest(headers, &RETRY_AFTER, |value| moment(value, &clock));
+        let retry_after = longest(headers, &RETRY_AFTER, |value| wait_until(value, &clock));
         // `None` is the smallest `Option`, so this is "the longer of those that are there".
         precise.max(retry_after)
     }
@@ -96,44 +102,9 @@ impl Default for DelayHints {
 impl HintUnit {
     fn read(self, value: &str, clock: &Clock<'_>) -> Option<Duration> {
         match self {
-            Self::Seconds => moment(value, clock),
+            Self::Seconds => wait_until(value, clock),
             Self::Milliseconds => milliseconds(value),
         }
-    }
-}
-
-/// The moment that absolute times are counted from.
-struct Clock<'a> {
-    headers: &'a HeaderMap,
-    now: SystemTime,
-}
-
-impl Clock<'_> {
-    /// The server's own time where the response carries it, which makes a wait independent of how wrong the local
-    /// clock is; but the `Date` of a response out of a cache is as old as the response.
-    fn reference(&self) -> SystemTime {
-        if self.is_from_cache() {
-            return self.now;
-        }
-        self.headers
-            .get(DATE)
-            .and_then(text)
-            .and_then(http_date)
-            .unwrap_or(self.now)
-    }
-
-    fn is_from_cache(&self) -> bool {
-        // An age of zero says that the response was made just now, so that its `Date` is as good as new.
-        self.headers
-            .get(AGE)
-            .is_some_and(|age| age.as_bytes() != b"0")
-    }
-
-    fn until(&self, then: SystemTime) -> Duration {
-        let wait = then
-            .duration_since(self.reference())
-            .unwrap_or(Duration::ZERO);
-        round_up(wait)
     }
 }
 
@@ -181,106 +152,10 @@ fn members(value: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A number of seconds, a Unix time, or an HTTP-date, as a wait from now.
-fn moment(value: &str, clock: &Clock<'_>) -> Option<Duration> {
-    match Decimal::parse(value) {
-        Some(number) => Some(number.as_seconds_or_epoch(clock)),
-        None => http_date(value).map(|then| clock.until(then)),
-    }
+fn wait_until(value: &str, clock: &Clock<'_>) -> Option<Duration> {
+    Moment::parse(value).map(|moment| clock.until(moment))
 }
 
 fn milliseconds(value: &str) -> Option<Duration> {
-    Decimal::parse(value).map(Decimal::as_milliseconds)
-}
-
-/// An unsigned decimal number as its whole part and its billionths, the latter rounded up.
-#[derive(Clone, Copy)]
-struct Decimal {
-    whole: u64,
-    billionths: u32,
-}
-
-const FIRST_EPOCH_SECOND: u64 = 1_000_000_000;
-const FIRST_EPOCH_MILLISECOND: u64 = 100_000_000_000;
-const FIRST_EPOCH_MICROSECOND: u64 = 100_000_000_000_000;
-
-impl Decimal {
-    /// Reads `1*DIGIT [ "." 1*DIGIT ]`. Not `str::parse`, which takes a sign, and not a float, which takes `nan`.
-    fn parse(value: &str) -> Option<Self> {
-        let (whole, fraction) = value.split_once('.').unwrap_or((value, "0"));
-        let are_digits =
-            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if !are_digits(whole) || !are_digits(fraction) {
-            return None;
-        }
-        let digit = |byte: u8| u64::from(byte.wrapping_sub(b'0'));
-        let whole = whole.bytes().fold(0_u64, |number, byte| {
-            number.saturating_mul(10).saturating_add(digit(byte))
-        });
-        let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
-        let billionths = digits.fold(0_u64, |number, byte| {
-            number.saturating_mul(10).saturating_add(digit(byte))
-        });
-        let is_cut = fraction.bytes().skip(9).any(|byte| byte != b'0');
-        let billionths = billionths.saturating_add(u64::from(is_cut));
-        Some(Self {
-            whole,
-            billionths: u32::try_from(billionths).unwrap_or(u32::MAX),
-        })
-    }
-
-    /// Servers do send Unix times where a number of seconds belongs. Nobody asks for a wait of thirty years, and
-    /// nobody's clock is in the years before 2001, so the size of the number tells one from the other.
-    fn as_seconds_or_epoch(self, clock: &Clock<'_>) -> Duration {
-        let since_epoch = match self.whole {
-            ..FIRST_EPOCH_SECOND => return round_up(self.as_seconds()),
-            FIRST_EPOCH_SECOND..FIRST_EPOCH_MILLISECOND => self.as_seconds(),
-            FIRST_EPOCH_MILLISECOND..FIRST_EPOCH_MICROSECOND => self.as_milliseconds(),
-            FIRST_EPOCH_MICROSECOND.. => self.as_microseconds(),
-        };
-        match UNIX_EPOCH.checked_add(since_epoch) {
-            Some(then) => clock.until(then),
-            None => Duration::MAX,
-        }
-    }
-
-    fn as_seconds(self) -> Duration {
-        Duration::from_secs(self.whole)
-            .saturating_add(Duration::from_nanos(u64::from(self.billionths)))
-    }
-
-    fn as_milliseconds(self) -> Duration {
-        Duration::from_millis(self.rounded_up())
-    }
-
-    fn as_microseconds(self) -> Duration {
-        Duration::from_micros(self.rounded_up())
-    }
-
-    fn rounded_up(self) -> u64 {
-        self.whole.saturating_add(u64::from(self.billionths > 0))
-    }
-}
-
-/// All three forms that RFC 9110 section 5.6.7 asks a recipient to take, and the leap second that its grammar allows.
-fn http_date(value: &str) -> Option<SystemTime> {
-    if let Ok(date) = httpdate::parse_http_date(value) {
-        return Some(date);
-    }
-    let (before, after) = value.rsplit_once(":60")?;
-    if !before.contains(':') {
-        // A minute of 60, which no grammar allows.
-        return None;
-    }
-    let date = httpdate::parse_http_date(&format!("{before}:59{after}")).ok()?;
-    date.checked_add(Duration::from_secs(1))
-}
-
-/// To whole milliseconds, the resolution of the timer.
-fn round_up(wait: Duration) -> Duration {
-    match wait.subsec_nanos() % 1_000_000 {
-        0 => wait,
-        part => wait.saturating_add(Duration::from_nanos(u64::from(
-            1_000_000_u32.saturating_sub(part),
-        ))),
-    }
+    Decimal::parse(value).map(|number| round_up(number.times(MILLISECOND)))
 }

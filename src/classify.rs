@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, StatusCode};
 use reqwest::{Response, Url};
 use reqwest_middleware::Error;
 
-use crate::hint::DelayHints;
+use crate::hint::{DelayHints, Hint};
 use crate::origin::Origin;
 
 /// Decides what the outcome of an attempt means.
@@ -79,6 +79,8 @@ impl<F> fmt::Debug for ClassifyFn<F> {
 /// | 503 with a wait that the server asked for | retry, effect none |
 /// | 5xx otherwise, but 501, 505, 506, 508, 510, 511 | retry, effect unknown |
 /// | one of these from another URL than was asked: a redirect was followed | retry, effect unknown |
+/// | one of these with a signal to stop ([`DelayHints::vendors`]) | reject |
+/// | anything else from 400 on with a signal to go on | retry, effect unknown |
 /// | below 400 | accept |
 /// | everything else that a server answered | reject |
 /// | no connection, or a request handed back unsent | retry, effect none |
@@ -87,6 +89,8 @@ impl<F> fmt::Debug for ClassifyFn<F> {
 /// | a bad URL, a redirect loop, garbage instead of HTTP, a TLS failure that will not mend | reject |
 ///
 /// Sources: RFC 9110 section 15, RFC 6585 section 4, RFC 9113 section 8.7.
+///
+/// A 503 that only says when a quota is refilled has an unknown effect: servers say that with every answer.
 ///
 /// 408, 425 and a 403 that carries a hint are final by default, since servers mean too many things by them; where
 /// yours means "try again", [`with_status`](Self::with_status) says so.
@@ -120,7 +124,7 @@ impl DefaultClassifier {
         self
     }
 
-    /// Makes a status final, hint or not.
+    /// Makes a status final, whatever hint or signal comes with it.
     pub fn without_status(mut self, status: u16) -> Self {
         self.statuses.insert(status, None);
         self
@@ -129,10 +133,15 @@ impl DefaultClassifier {
     fn answered(&self, status: StatusCode, attempt: &Attempt<'_>) -> Verdict {
         let verdict = match self.statuses.get(&status.as_u16()) {
             Some(Some(effect)) => Verdict::retry(Cause::of_status(status), *effect),
-            Some(None) => final_answer(status),
+            Some(None) => return final_answer(status),
             None => answered_by_default(status, attempt),
         };
         match verdict {
+            Verdict::Retry { .. } if attempt.should_retry() == Some(false) => Verdict::Reject,
+            // That another attempt is worth it does not say that this one has had no effect.
+            Verdict::Reject if attempt.should_retry() == Some(true) => {
+                Verdict::retry(Cause::Other("should_retry"), Effect::Unknown)
+            }
             // What answered is not what the request was sent to: a POST that was redirected has been acted on, and the
             // refusal belongs to the request that followed it.
             Verdict::Retry { cause, after, .. } if attempt.was_redirected() => Verdict::Retry {
@@ -159,7 +168,7 @@ fn answered_by_default(status: StatusCode, attempt: &Attempt<'_>) -> Verdict {
     match status.as_u16() {
         429 => Verdict::retry(Cause::Throttled, Effect::None),
         // Whoever names the moment to come back has turned the request away, not half done it.
-        503 if attempt.hint().is_some() => Verdict::retry(Cause::ServerError, Effect::None),
+        503 if attempt.was_asked_to_wait() => Verdict::retry(Cause::ServerError, Effect::None),
         // Not implemented, unsupported version, misconfigured, loop, not extended, captive portal: none of them mends.
         501 | 505 | 506 | 508 | 510 | 511 => Verdict::Reject,
         500..=599 => Verdict::retry(Cause::ServerError, Effect::Unknown),
@@ -184,7 +193,8 @@ pub struct Attempt<'a> {
     hints: &'a DelayHints,
     wall_clock: fn() -> SystemTime,
     // Only a retry needs the headers read, and most attempts succeed.
-    hint: OnceCell<Option<Duration>>,
+    hint: OnceCell<Option<Hint>>,
+    should_retry: OnceCell<Option<bool>>,
 }
 
 impl<'a> Attempt<'a> {
@@ -204,6 +214,7 @@ impl<'a> Attempt<'a> {
             hints,
             wall_clock,
             hint: OnceCell::new(),
+            should_retry: OnceCell::new(),
         }
     }
 
@@ -246,10 +257,32 @@ impl<'a> Attempt<'a> {
     /// Returns the wait that the server asked for, as far as the configured [`DelayHints`] can read it.
     #[must_use]
     pub fn hint(&self) -> Option<Duration> {
+        self.read_hint().map(|hint| hint.wait)
+    }
+
+    /// Returns whether the server says outright that another attempt is worth it, as far as the configured
+    /// [`DelayHints`] can read it; most servers never do.
+    ///
+    /// [`DefaultClassifier`] heeds it. A classifier of one's own decides for itself.
+    #[must_use]
+    pub fn should_retry(&self) -> Option<bool> {
+        *self.should_retry.get_or_init(|| {
+            let response = self.outcome.ok()?;
+            self.hints.should_retry(response.headers())
+        })
+    }
+
+    fn read_hint(&self) -> Option<Hint> {
         *self.hint.get_or_init(|| {
             let response = self.outcome.ok()?;
-            self.hints.read(response.headers(), (self.wall_clock)())
+            let now = (self.wall_clock)();
+            self.hints.read(response.status(), response.headers(), now)
         })
+    }
+
+    /// Whether the wait is one that the server asked for; a quota's reset time is none.
+    fn was_asked_to_wait(&self) -> bool {
+        self.read_hint().is_some_and(|hint| hint.is_asked_for)
     }
 
     fn was_redirected(&self) -> bool {

@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use rand::SeedableRng;
 use tokio::time::Instant;
 
@@ -61,7 +61,7 @@ impl<'a> Input<'a> {
     }
 }
 
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 16] = [
     "retry-after",
     "date",
     "age",
@@ -70,6 +70,14 @@ const HEADERS: [&str; 8] = [
     "x-own-seconds",
     "x-own-milliseconds",
     "expires",
+    "ratelimit",
+    "beta-ratelimit",
+    "x-ratelimit-reset",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset-after",
+    "x-amz-retry-after",
+    "grpc-retry-pushback-ms",
+    "x-should-retry",
 ];
 
 /// Any headers: no panic, and never less than the seconds that `Retry-After` names in so many digits.
@@ -78,6 +86,10 @@ pub fn hints(data: &[u8]) {
     let now = UNIX_EPOCH
         .checked_add(Duration::from_secs(input.number(5)))
         .unwrap_or(SystemTime::now());
+    let status = match input.byte() % 2 {
+        0 => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
     let mut headers = HeaderMap::new();
     let mut least = Duration::ZERO;
     while !input.0.is_empty() {
@@ -100,11 +112,18 @@ pub fn hints(data: &[u8]) {
             HeaderName::from_static("x-own-milliseconds"),
             HintUnit::Milliseconds,
         );
-    for hints in [DelayHints::none(), DelayHints::standard(), own] {
-        let hint = hints.read(&headers, now);
+    for hints in [
+        DelayHints::none(),
+        DelayHints::standard(),
+        DelayHints::vendors(),
+        own,
+    ] {
+        let hint = hints.read(status, &headers, now).map(|hint| hint.wait);
         if hints != DelayHints::none() {
             assert!(hint.unwrap_or_default() >= least, "{hint:?} < {least:?}");
         }
+        let signal = hints.should_retry(&headers);
+        assert!(signal.is_none() || hints == DelayHints::vendors());
     }
 }
 

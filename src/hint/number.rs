@@ -1,4 +1,4 @@
-//! Unsigned numbers as servers write them. Every function is total.
+//! Unsigned numbers as servers write them, and durations made of them. Every function is total.
 
 use std::time::Duration;
 
@@ -54,6 +54,35 @@ impl Decimal {
             _ => Duration::MAX,
         }
     }
+}
+
+/// Reads what Go's `time.Duration` prints (`6m0s`, `12ms`, `1h2m3.5s`), without its sign.
+pub(super) fn go_duration(value: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    let mut rest = value;
+    while !rest.is_empty() {
+        let (number, after) = split_before(rest, |c| !c.is_ascii_digit() && c != '.');
+        let (unit, after) = split_before(after, |c| c.is_ascii_digit());
+        let unit = match unit {
+            "h" => Duration::from_secs(3600),
+            "m" => Duration::from_secs(60),
+            "s" => SECOND,
+            "ms" => MILLISECOND,
+            // As ASCII, with the micro sign, and with the Greek letter.
+            "us" | "\u{b5}s" | "\u{3bc}s" => MICROSECOND,
+            "ns" => Duration::from_nanos(1),
+            _ => return None,
+        };
+        total = total.saturating_add(Decimal::parse(number)?.times(unit));
+        rest = after;
+    }
+    (!value.is_empty()).then_some(total)
+}
+
+fn split_before(text: &str, is_next: impl Fn(char) -> bool) -> (&str, &str) {
+    text.find(is_next)
+        .and_then(|at| text.split_at_checked(at))
+        .unwrap_or((text, ""))
 }
 
 /// To whole milliseconds, the resolution of the timer.

@@ -28,7 +28,11 @@ const POLICY: RetryPolicy = RetryPolicy::new(Backoff::exponential(BASE, CAP))
     .with_replay(Replay::WhenUnprocessed)
     .with_hint_spread(Duration::from_secs(1));
 const FIXED: Backoff = Backoff::fixed(BASE).with_jitter(Jitter::Equal);
-const HINTS: [DelayHints; 2] = [DelayHints::none(), DelayHints::standard()];
+const HINTS: [DelayHints; 3] = [
+    DelayHints::none(),
+    DelayHints::standard(),
+    DelayHints::vendors(),
+];
 const CLASSIFIER: DefaultClassifier = DefaultClassifier::new();
 const VERDICT: Verdict = Verdict::retry(Cause::Other("const"), Effect::None);
 #[cfg(feature = "idempotency-keys")]
@@ -48,8 +52,9 @@ fn policies_are_const_and_plain_data() {
     is_plain(HintUnit::Seconds);
     is_plain(DelaySource::Hint);
     is_plain(StopReason::Accepted);
-    assert_eq!(HINTS, [DelayHints::none(), DelayHints::default()]);
+    assert_eq!(HINTS[1], DelayHints::default());
     assert_ne!(HINTS[0], HINTS[1]);
+    assert_ne!(HINTS[1], HINTS[2]);
     assert_eq!(
         format!("{CLASSIFIER:?}"),
         format!("{:?}", DefaultClassifier::default())

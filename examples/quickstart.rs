@@ -41,10 +41,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
     if let Some(report) = report {
         println!(
-            "\n{} attempts, {} retries, {:?} spent waiting; ended by: {:?}",
+            "\n{} attempts, {} retries, {:.3}s spent waiting; ended by: {:?}",
             report.attempts(),
             report.retries(),
-            report.slept(),
+            report.slept().as_secs_f64(),
             report.stop(),
         );
     }
@@ -79,7 +79,7 @@ fn print_retry(at: Duration, event: &RetryEvent) {
         DelaySource::Classifier => "as the classifier says",
         _ => "drawn by backoff and jitter",
     };
-    let what_now = format!("wait {:?}, {whose}", event.delay());
+    let what_now = format!("wait {:.3}s, {whose}", event.delay().as_secs_f64());
     // Retry n follows attempt n.
     print_row(
         at,

@@ -190,3 +190,8 @@ pub use crate::middleware::JitteredRetryMiddleware;
 pub use crate::overrides::RetryOverride;
 pub use crate::policy::{Replay, RetryPolicy};
 pub use crate::report::{DelaySource, RetryAttempt, RetryEvent, RetryReport, StopReason};
+
+// The README's code is held to the same tests as the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

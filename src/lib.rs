@@ -173,6 +173,7 @@ mod overrides;
 mod policy;
 mod report;
 mod session;
+mod telemetry;
 
 pub use task_local_extensions;
 

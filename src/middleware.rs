@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
-use http::{Extensions, Method};
+use http::{Extensions, Method, StatusCode};
 use reqwest::{Request, Response, Url};
 use reqwest_middleware::{Error, Middleware, Next};
 use tokio::time::Instant;
@@ -23,6 +23,7 @@ use crate::overrides;
 use crate::policy::{RetryPolicy, Terms};
 use crate::report::{RetryAttempt, RetryEvent, RetryReport, StopReason};
 use crate::session::{Decision, Outcome, Replayability, Session};
+use crate::telemetry::Subject;
 
 /// Retries what fails, in the right places and after the right waits.
 ///
@@ -216,6 +217,12 @@ impl JitteredRetryMiddleware {
             let Some(kept) = call.kept.take() else {
                 break StopReason::NotReplayable;
             };
+            let subject = Subject {
+                method: &call.method,
+                url: &call.url,
+                max_attempts: call.session.max_attempts(),
+            };
+            subject.retries(&event);
             self.on_retry.iter().for_each(|hook| hook(&event));
             wait_and_drain(result.ok(), event.delay()).await;
             call.session.waited(event);
@@ -239,7 +246,7 @@ impl JitteredRetryMiddleware {
             call.sent_with = Some(sent_with);
             outcome = self.classify(number, &call.method, &call.url, &result);
         };
-        self.close(call, stop, result)
+        self.close(call, stop, result, outcome.status)
     }
 
     fn classify(
@@ -275,9 +282,17 @@ impl JitteredRetryMiddleware {
         call: Call<'_>,
         stop: StopReason,
         mut result: Result<Response, Error>,
+        status: Option<StatusCode>,
     ) -> Result<Response, Error> {
+        let max_attempts = call.session.max_attempts();
         let report = call.session.close(stop);
         if stop.is_giving_up() {
+            let subject = Subject {
+                method: &call.method,
+                url: &call.url,
+                max_attempts,
+            };
+            subject.gives_up(&report, status);
             self.on_give_up.iter().for_each(|hook| hook(&report));
         }
         if let Some(sent_with) = call.sent_with {

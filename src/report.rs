@@ -1,5 +1,6 @@
 //! What happened to a call: beside its response, never in it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,38 +142,54 @@ impl RetryEvent {
     }
 }
 
-/// Says who named a delay.
+/// Says who named a delay. Its `Display` is one word, fit for a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DelaySource {
-    /// The backoff and its jitter.
+    /// The backoff and its jitter (`computed`).
     Computed,
-    /// The server.
+    /// The server (`hint`).
     Hint,
-    /// The classifier, with [`Verdict::Retry`](crate::Verdict::Retry)'s `after`.
+    /// The classifier, with [`Verdict::Retry`](crate::Verdict::Retry)'s `after` (`classifier`).
     Classifier,
 }
 
-/// Says why a call was not tried again.
+impl DelaySource {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Computed => "computed",
+            Self::Hint => "hint",
+            Self::Classifier => "classifier",
+        }
+    }
+}
+
+impl fmt::Display for DelaySource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
+/// Says why a call was not tried again. Its `Display` is one word, fit for a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// The last attempt succeeded.
+    /// The last attempt succeeded (`accepted`).
     Accepted,
-    /// The last outcome is final; another attempt would end the same way.
+    /// The last outcome is final; another attempt would end the same way (`rejected`).
     Rejected,
-    /// `max_attempts` were made.
+    /// `max_attempts` were made (`attempts_exhausted`).
     AttemptsExhausted,
-    /// The next attempt would have begun after `max_elapsed` or the deadline.
+    /// The next attempt would have begun after `max_elapsed` or the deadline (`elapsed_exhausted`).
     ElapsedExhausted,
-    /// The origin's retry budget is spent.
+    /// The origin's retry budget is spent (`budget_exhausted`).
     BudgetExhausted,
-    /// The server asked for a longer wait than `max_retry_after`.
+    /// The server asked for a longer wait than `max_retry_after` (`retry_after_too_long`).
     RetryAfterTooLong {
         /// The wait that it asked for.
         retry_after: Duration,
     },
-    /// The body can't be sent again, or the method must not be.
+    /// The body can't be sent again, or the method must not be (`not_replayable`).
     NotReplayable,
 }
 
@@ -180,6 +197,24 @@ impl StopReason {
     /// Whether a failure that was worth another attempt goes back to the caller.
     pub(crate) fn is_giving_up(self) -> bool {
         !matches!(self, Self::Accepted | Self::Rejected)
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected => "rejected",
+            Self::AttemptsExhausted => "attempts_exhausted",
+            Self::ElapsedExhausted => "elapsed_exhausted",
+            Self::BudgetExhausted => "budget_exhausted",
+            Self::RetryAfterTooLong { .. } => "retry_after_too_long",
+            Self::NotReplayable => "not_replayable",
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.as_str())
     }
 }
 

@@ -111,6 +111,10 @@ impl Session {
         self.attempt.saturating_add(1) < self.terms.policy.max_attempts
     }
 
+    pub(crate) fn max_attempts(&self) -> u32 {
+        self.terms.policy.max_attempts
+    }
+
     pub(crate) fn close(self, stop: StopReason) -> RetryReport {
         self.record.close(self.attempt, stop)
     }

@@ -30,15 +30,15 @@ use crate::jitter::{Dice, Jitter, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Backoff {
-    curve: Curve,
-    base: Duration,
-    cap: Duration,
-    factor: u32,
-    jitter: Jitter,
+    pub(crate) curve: Curve,
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
+    pub(crate) factor: u32,
+    pub(crate) jitter: Jitter,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Curve {
+pub(crate) enum Curve {
     Exponential,
     Linear,
     Fixed,

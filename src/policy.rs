@@ -1,5 +1,8 @@
 //! What a client is configured with: plain data.
 
+#[cfg(feature = "serde")]
+mod config;
+
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -29,6 +32,21 @@ use crate::jitter::Jitter;
 ///         .with_replay(Replay::IdempotentOnly);
 /// # let _ = POLICY;
 /// ```
+///
+/// # In a configuration file
+///
+/// With the feature `serde` a policy is a table of these keys. All of them are optional, and what is left out has its
+/// default.
+///
+/// | key | value |
+/// |---|---|
+/// | `curve` | `exponential`, `linear` or `fixed` |
+/// | `jitter` | `none`, `full`, `equal` or `decorrelated`; `none` is the default of a fixed curve |
+/// | `base`, `cap` | durations such as `"200ms"` or `"1m 30s"`; a fixed curve waits its `base`, and has no use for a `cap` |
+/// | `factor`, `max_attempts` | whole numbers |
+/// | `max_elapsed`, `max_retry_after`, `hint_spread` | durations |
+/// | `replay` | `idempotent-only`, `when-unprocessed` or `always` |
+/// | `idempotency_keys` | `true` or `false`, with the feature `idempotency-keys` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct RetryPolicy {

@@ -118,8 +118,10 @@
 //! # Seeing what happened
 //!
 //! [`RetryReport::of`] a response tells the attempts, the waits and why there was no further attempt;
-//! [`on_retry`](JitteredRetryMiddleware::on_retry) and [`on_give_up`](JitteredRetryMiddleware::on_give_up) tell it while
-//! it happens; a [`RetryAttempt`] in the extensions tells the middlewares below.
+//! [`on_retry`](JitteredRetryMiddleware::on_retry) and [`on_give_up`](JitteredRetryMiddleware::on_give_up) tell it
+//! while it happens; a [`RetryAttempt`] in the extensions tells the middlewares below. For logs there is a `tracing`
+//! event for each retry, and a warning for each call that is given up. [`guide::observability`] has the fields, spans
+//! and metrics.
 //!
 //! # What it does not do
 //!
@@ -134,8 +136,10 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
+//! | `tracing` | yes | an event per retry and per give-up; no crate that reqwest doesn't bring |
 //! | `http2` | no | reads HTTP/2's own refusals; to be set where reqwest's `http2` is |
 //! | `idempotency-keys` | no | `with_idempotency_keys`: a key for every POST and PATCH |
+//! | `serde` | no | a [`RetryPolicy`] from a configuration file, and into one |
 //!
 //! No feature changes what another setting does.
 

@@ -17,5 +17,6 @@ pub mod testing {}
 
 #[doc = include_str!("guide/migration.md")]
 pub mod migration {}
+
 #[doc = include_str!("guide/observability.md")]
 pub mod observability {}

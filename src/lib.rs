@@ -84,7 +84,8 @@
 //!
 //! A hint is waited to the millisecond: never earlier, never jittered, never clamped. One that is longer than
 //! `max_retry_after`, and any delay that doesn't fit `max_elapsed` or the deadline, returns the response at once instead
-//! of sleeping for nothing. [`DelayHints`] says which headers are read.
+//! of sleeping for nothing. [`DelayHints`] says which headers are read; [`DelayHints::vendors`] adds what GitHub, OpenAI and a
+//! dozen others have made up.
 //!
 //! # How much a host can bear
 //!
@@ -122,6 +123,12 @@
 //! while it happens; a [`RetryAttempt`] in the extensions tells the middlewares below. For logs there is a `tracing`
 //! event for each retry, and a warning for each call that is given up. [`guide::observability`] has the fields, spans
 //! and metrics.
+//!
+//! # More
+//!
+//! [`guide::chain`] says where to sit among other middlewares, [`guide::time`] how timeouts, `max_elapsed` and deadlines add
+//! up, [`guide::testing`] how to test code that uses this crate, and [`guide::migration`] what changes for those who come from
+//! `reqwest-retry` or `backon`.
 //!
 //! # What it does not do
 //!

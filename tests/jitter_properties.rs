@@ -224,6 +224,17 @@ fn the_ends_of_every_range_are_reached_where_they_are_named() {
 }
 
 #[test]
+fn decorrelated_jitter_grows_from_the_delay_before() {
+    let backoff = Backoff::exponential(ms(2), ms(1000)).with_jitter(Jitter::Decorrelated);
+    let longest = |retry: usize| {
+        let drawn = (0..5000).map(|seed| backoff.delays(seed).nth(retry - 1));
+        drawn.max().unwrap().unwrap()
+    };
+    assert_eq!((longest(1), longest(2)), (ms(6), ms(18)));
+    assert!(longest(5) > ms(54));
+}
+
+#[test]
 fn impossible_backoffs_clamp() {
     let (second, minute) = (secs(1), secs(60));
     for jitter in JITTERS {

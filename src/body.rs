@@ -45,7 +45,7 @@ impl ReplayableBody {
     /// Creates a body from a closure that may fail, since it opens a file for example.
     ///
     /// Where it fails, nothing is sent, and its error is what the call returns: an
-    /// [`Error::Middleware`](reqwest_middleware::Error::Middleware) that can be downcast to `E`.
+    /// [`Error::Middleware`] that can be downcast to `E`.
     #[must_use]
     pub fn try_new<F, E>(make: F) -> Self
     where

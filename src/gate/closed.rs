@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The error of a request that a [`HostGate`](crate::HostGate) turned away: it was never sent.
 ///
-/// It comes at once, as an [`Error::Middleware`](reqwest_middleware::Error::Middleware), when the wait would be longer
+/// It comes at once, as an [`Error::Middleware`], when the wait would be longer
 /// than the gate's `max_wait` or the request's deadline allows. It is not retried by the retry layer above, and costs
 /// no retry of the budget.
 ///

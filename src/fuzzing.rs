@@ -221,7 +221,7 @@ pub fn session(data: &[u8]) {
         assert!(replay.is_idempotent || effect == Effect::None || policy.replay == Replay::Always);
         match event.source {
             DelaySource::Computed => {
-                assert!(event.delay <= backoff.ceiling(u32::MAX).max(backoff.ceiling(1)))
+                assert!(event.delay <= policy.backoff.ceiling(u32::MAX))
             }
             _ => {
                 let hint = hint.unwrap();

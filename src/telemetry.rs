@@ -40,7 +40,8 @@ mod events {
                 server.port = self.url.port_or_known_default(),
                 http.response.status_code = event.status().map(|status| status.as_u16()),
                 http.request.resend_count = event.retry(),
-                error.type = error_type(event.status(), Some(event.cause())),
+                // Quoted, since `type` is a keyword to older macros.
+                "error.type" = error_type(event.status(), Some(event.cause())),
                 retry.delay_ms = milliseconds(event.delay()),
                 retry.delay_source = event.source().as_str(),
                 retry.max_attempts = self.max_attempts,
@@ -59,7 +60,7 @@ mod events {
                 http.response.status_code = status.map(|status| status.as_u16()),
                 // The convention leaves it out of a request that was sent once.
                 http.request.resend_count = Some(report.retries()).filter(|retries| *retries > 0),
-                error.type = error_type(status, report.last_cause()),
+                "error.type" = error_type(status, report.last_cause()),
                 retry.delay_ms = refused_delay(report.stop()).map(milliseconds),
                 retry.max_attempts = self.max_attempts,
                 retry.stop = report.stop().as_str(),

@@ -168,8 +168,8 @@ fn assert_refused(table: &str, object: &str, expected: &str) {
 
 #[test]
 fn an_unknown_key_is_named_with_those_that_are_known() {
-    let known = "`curve`, `jitter`, `base`, `cap`, `factor`, `max_attempts`, `max_elapsed`, `max_retry_after`, `replay`, \
-        `hint_spread`";
+    let known = "`curve`, `jitter`, `base`, `cap`, `factor`, `max_attempts`, `max_elapsed`, \
+        `max_retry_after`, `replay`, `hint_spread`";
     let keys = if cfg!(feature = "idempotency-keys") {
         format!("{known}, `idempotency_keys`")
     } else {
@@ -410,7 +410,10 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_a_file_can_hold_panics(key in prop::sample::select(vec!["curve", "base", "cap", "factor"]), text in ".*") {
+    fn nothing_that_a_file_can_hold_panics(
+        key in prop::sample::select(vec!["curve", "base", "cap", "factor"]),
+        text in ".*",
+    ) {
         let object = serde_json::json!({ key: text });
         let _ = serde_json::from_value::<RetryPolicy>(object);
     }

@@ -84,8 +84,8 @@
 //!
 //! A hint is waited to the millisecond: never earlier, never jittered, never clamped. One that is longer than
 //! `max_retry_after`, and any delay that doesn't fit `max_elapsed` or the deadline, returns the response at once instead
-//! of sleeping for nothing. [`DelayHints`] says which headers are read; [`DelayHints::vendors`] adds what GitHub, OpenAI and a
-//! dozen others have made up.
+//! of sleeping for nothing. [`DelayHints`] says which headers are read; [`DelayHints::vendors`] adds what GitHub,
+//! Discord and a dozen others have made up.
 //!
 //! # How much a host can bear
 //!

@@ -379,7 +379,6 @@ impl Cause {
         match status.as_u16() {
             429 => Self::Throttled,
             500..=599 => Self::ServerError,
-            408 => Self::Timeout,
             _ => Self::Other("status"),
         }
     }

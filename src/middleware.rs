@@ -341,7 +341,7 @@ impl Middleware for JitteredRetryMiddleware {
         extensions.remove::<Spent>();
         let terms = overrides::terms(&self.policy, extensions);
         #[cfg(feature = "idempotency-keys")]
-        if terms.policy.idempotency_keys {
+        if terms.policy.idempotency_keys && !terms.is_disabled {
             give_key(&mut request);
         }
         if terms.is_disabled {

@@ -3,20 +3,20 @@
 //! Each fault is produced on the wire and met by every kind of request at every level of `Replay`; what counts is how
 //! often a server really saw the request.
 
+#[path = "support/h2.rs"]
+mod h2;
 #[path = "support/wire.rs"]
 mod wire;
 
 use std::error::Error as StdError;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use h2::{H2, go_away, reset};
 use reqwest::Method;
 use reqwest_jitter::{
     Backoff, JitteredRetryMiddleware, Replay, RetryPolicy, RetryReport, StopReason,
 };
 use reqwest_middleware::ClientBuilder;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wire::{Reply, Wire, client, plain, response};
 
 const ATTEMPTS: u32 = 3;
@@ -396,63 +396,6 @@ async fn an_error_comes_back_as_reqwest_made_it_after_zero_and_after_four_retrie
     }
 }
 
-/// An HTTP/2 server that reads a request, answers it with raw frames, and keeps the connection or closes it.
-async fn h2_server(frames: Vec<Vec<u8>>, is_closing: bool) -> (String, Arc<AtomicUsize>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    let requests = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&requests);
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let (frames, count) = (frames.clone(), Arc::clone(&count));
-            tokio::spawn(async move {
-                stream.read_exact(&mut [0; 24]).await?;
-                stream.write_all(&frame(4, 0, &[])).await?;
-                loop {
-                    let mut head = [0; 9];
-                    stream.read_exact(&mut head).await?;
-                    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-                    let mut payload = vec![0; length as usize];
-                    stream.read_exact(&mut payload).await?;
-                    let is_request = matches!(head[3], 0 | 1);
-                    if is_request && head[4] & 1 == 1 {
-                        count.fetch_add(1, Ordering::SeqCst);
-                        for frame in &frames {
-                            // A reset belongs to the stream that the request came on.
-                            let mut frame = frame.clone();
-                            if frame[3] == 3 {
-                                frame[5..9].copy_from_slice(&head[5..9]);
-                            }
-                            stream.write_all(&frame).await?;
-                        }
-                        if is_closing {
-                            return std::io::Result::Ok(());
-                        }
-                    }
-                }
-            });
-        }
-    });
-    (url, requests)
-}
-
-fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
-    frame.extend([kind, 0]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
-}
-
-fn reset(code: u32) -> Vec<u8> {
-    frame(3, 0, &code.to_be_bytes())
-}
-
-fn go_away(last: u32, code: u32) -> Vec<u8> {
-    let payload = [last.to_be_bytes(), code.to_be_bytes()].concat();
-    frame(7, 0, &payload)
-}
-
 #[tokio::test]
 async fn http2_says_what_it_refused() {
     // The server's guarantee can be read with the feature only; without it, the safe answer stands in.
@@ -498,14 +441,19 @@ async fn http2_says_what_it_refused() {
     ] {
         for replay in LEVELS {
             for kind in KINDS {
-                let (url, requests) = h2_server(frames.clone(), is_closing).await;
+                let frames = frames.clone();
+                let server = H2::serve(move |_| h2::Reply {
+                    frames: frames.clone(),
+                    is_closing,
+                })
+                .await;
                 let client = ClientBuilder::new(plain().http2_prior_knowledge().build().unwrap())
                     .with(retry(replay))
                     .build();
-                let (error, attempts) = fail(&client, &url, kind).await;
+                let (error, attempts) = fail(&client, &server.url, kind).await;
                 let expected = sends(fate, kind, replay);
                 assert_eq!(
-                    requests.load(Ordering::SeqCst),
+                    server.count(),
                     expected as usize,
                     "{name}, {kind:?}, {replay:?}: {error:?}"
                 );
@@ -520,7 +468,11 @@ async fn http2_says_what_it_refused() {
 
 #[tokio::test]
 async fn a_server_of_another_http_version_is_final() {
-    let (url, _) = h2_server(vec![], false).await;
-    let (_, attempts) = fail(&client(retry(Replay::Always)), &url, KINDS[0]).await;
+    let server = H2::serve(|_| h2::Reply {
+        frames: vec![],
+        is_closing: false,
+    })
+    .await;
+    let (_, attempts) = fail(&client(retry(Replay::Always)), &server.url, KINDS[0]).await;
     assert_eq!(attempts, 1, "HTTP/1.1 against an HTTP/2 server");
 }

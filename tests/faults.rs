@@ -307,6 +307,16 @@ async fn a_request_that_can_not_be_made_is_final() {
     }
 }
 
+/// The tests are built without TLS. Reqwest calls it a failure to connect, but another attempt would fail as well.
+#[tokio::test]
+async fn a_scheme_that_the_client_can_not_speak_is_final() {
+    let server = Wire::serve(|_| Reply::SendAndClose(vec![])).await;
+    let url = server.url("/").replace("http:", "https:");
+    let (error, attempts) = fail(&client(retry(Replay::Always)), &url, KINDS[0]).await;
+    assert!(error.is_connect(), "{error:?}");
+    assert_eq!((attempts, server.connections()), (1, 0));
+}
+
 #[tokio::test]
 async fn a_redirect_loop_is_final() {
     let server = Wire::serve(|_| Reply::Send(vec![response(302, "location: /\r\n", b"")])).await;

@@ -94,13 +94,20 @@ struct Trace {
     is_malformed: bool,
     /// Data that will be as wrong the next time: a TLS failure, a bad chunk, a bad gzip stream.
     is_invalid_data: bool,
-    /// The proxy wants credentials that nobody has.
-    is_proxy_unauthorized: bool,
+    /// No connection will come about the next time either.
+    is_hopeless: bool,
     /// HTTP/2: the server refused the stream, or went away without it.
     is_refused: bool,
     /// HTTP/2: the two sides do not speak the same protocol.
     is_incompatible: bool,
 }
+
+/// The proxy wants credentials that nobody has, and a client that was built without TLS was asked for `https`. Their
+/// types are private. Where a text changes, this becomes a retry of a request that was never sent.
+const HOPELESS: [&str; 2] = [
+    "tunnel error: proxy authorization required",
+    "invalid URL, scheme is not http",
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handed {
@@ -138,10 +145,8 @@ impl Trace {
                 error.kind(),
                 io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
             );
-        } else if self.note_h2(link) {
-        } else if link.to_string() == "tunnel error: proxy authorization required" {
-            // Its type is private. Where the text changes, this becomes a retry of a request that was never sent.
-            self.is_proxy_unauthorized = true;
+        } else if !self.note_h2(link) {
+            self.is_hopeless |= HOPELESS.contains(&link.to_string().as_str());
         }
     }
 
@@ -188,7 +193,7 @@ impl Trace {
     }
 
     fn fate_of_connect(self) -> Fate {
-        if self.is_invalid_data || self.is_proxy_unauthorized {
+        if self.is_invalid_data || self.is_hopeless {
             Fate::Never
         } else {
             Fate::NotSent

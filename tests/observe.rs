@@ -2,16 +2,17 @@
 
 #![cfg(feature = "tracing")]
 
+#[path = "support/events.rs"]
+mod events;
 mod support;
 #[path = "support/wire.rs"]
 mod wire;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use events::{Fields, Keeper, Seen, Value, seen};
 use http::{Extensions, Method};
 use reqwest::{Body, Request};
 use reqwest_jitter::{
@@ -22,105 +23,10 @@ use reqwest_jitter::{
 use reqwest_jitter::{Classifier, RetryEvent};
 use reqwest_middleware::ClientBuilder;
 use support::{Answer, ScriptedOrigin, URL, status};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 use wire::{Reply, Wire, answer};
 
 const DELAY: Duration = Duration::from_millis(250);
-
-#[derive(Clone, Debug, PartialEq)]
-enum Value {
-    Number(u64),
-    Text(String),
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-type Fields = BTreeMap<&'static str, Value>;
-
-#[derive(Clone, Debug, PartialEq)]
-struct Seen {
-    level: Level,
-    fields: Fields,
-}
-
-thread_local! {
-    static SEEN: RefCell<Vec<Seen>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Keeps our events, each with the thread it came from: a test and its runtime have one to themselves.
-struct Keeper;
-
-impl Keeper {
-    /// Returns what this thread has seen since it was last asked.
-    fn take() -> Vec<Seen> {
-        static INSTALLED: Once = Once::new();
-        INSTALLED.call_once(|| tracing::subscriber::set_global_default(Self).unwrap());
-        SEEN.take()
-    }
-}
-
-impl Subscriber for Keeper {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("reqwest_jitter")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        assert_eq!(event.metadata().target(), "reqwest_jitter");
-        let mut fields = Reader(Fields::new());
-        event.record(&mut fields);
-        SEEN.with_borrow_mut(|seen| {
-            seen.push(Seen {
-                level: *event.metadata().level(),
-                fields: fields.0,
-            });
-        });
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-struct Reader(Fields);
-
-impl Visit for Reader {
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.0.insert(field.name(), value.into());
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name(), value.into());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let text = format!("{value:?}");
-        self.0.insert(field.name(), text.as_str().into());
-    }
-}
-
-fn seen<const N: usize>(level: Level, fields: [(&'static str, Value); N]) -> Seen {
-    Seen {
-        level,
-        fields: fields.into(),
-    }
-}
 
 fn policy() -> RetryPolicy {
     RetryPolicy::new(Backoff::fixed(DELAY)).with_max_attempts(3)

@@ -80,14 +80,14 @@ impl Answer {
         Self { takes, ..self }
     }
 
-    async fn give(&self, asked: &Url) -> Result<Response, Error> {
+    async fn give(&self, request: &Request) -> Result<Response, Error> {
         if !self.takes.is_zero() {
             tokio::time::sleep(self.takes).await;
         }
         match self.outcome {
-            Outcome::Status(status) => Ok(self.response(status, asked)),
-            Outcome::Unreachable => fail(Resolver { answers: true }, asked).await,
-            Outcome::TimedOut => fail(Resolver { answers: false }, asked).await,
+            Outcome::Status(status) => Ok(self.response(status, request.url())),
+            Outcome::Unreachable => fail(Resolver { answers: true }, request).await,
+            Outcome::TimedOut => fail(Resolver { answers: false }, request).await,
         }
     }
 
@@ -103,14 +103,19 @@ impl Answer {
     }
 }
 
-async fn fail(resolver: Resolver, url: &Url) -> Result<Response, Error> {
+/// An attempt without a timeout of its own fails after 10 ms.
+async fn fail(resolver: Resolver, request: &Request) -> Result<Response, Error> {
     let client = reqwest::Client::builder()
         .no_proxy()
         .dns_resolver(resolver)
         .build()
         .unwrap();
-    let timeout = Duration::from_millis(10);
-    Ok(client.get(url.clone()).timeout(timeout).send().await?)
+    let timeout = request.timeout().copied().unwrap_or(ms(10));
+    Ok(client
+        .get(request.url().clone())
+        .timeout(timeout)
+        .send()
+        .await?)
 }
 
 /// Fails without a socket: at once, or by never answering.
@@ -133,7 +138,10 @@ impl Resolve for Resolver {
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Instant,
+    /// When it was answered.
+    pub(crate) until: Option<Instant>,
     pub(crate) method: http::Method,
+    pub(crate) url: Url,
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) headers: http::HeaderMap,
     pub(crate) extensions: Extensions,
@@ -186,7 +194,16 @@ impl ScriptedOrigin {
         self.state.lock().unwrap().count
     }
 
-    /// The waits between one arrival and the next.
+    /// The waits between an answer and the next arrival.
+    pub(crate) fn rests(&self) -> Vec<Duration> {
+        let arrivals = self.arrivals();
+        arrivals
+            .windows(2)
+            .map(|pair| pair[1].at - pair[0].until.expect("an answer"))
+            .collect()
+    }
+
+    /// The time between one arrival and the next.
     pub(crate) fn gaps(&self) -> Vec<Duration> {
         let arrivals = self.arrivals();
         arrivals
@@ -204,13 +221,16 @@ impl Middleware for ScriptedOrigin {
         extensions: &mut Extensions,
         _next: Next<'_>,
     ) -> Result<Response, Error> {
-        let answer = {
+        let (answer, number) = {
             let mut state = self.state.lock().unwrap();
             state.count += 1;
+            let number = state.arrivals.len();
             if !state.is_forgetting {
                 state.arrivals.push(Arrival {
                     at: Instant::now(),
+                    until: None,
                     method: request.method().clone(),
+                    url: request.url().clone(),
                     body: request
                         .body()
                         .and_then(|body| body.as_bytes())
@@ -219,7 +239,7 @@ impl Middleware for ScriptedOrigin {
                     extensions: extensions.clone(),
                 });
             }
-            if state.script.len() > 1 {
+            let answer = if state.script.len() > 1 {
                 state.script.pop_front().unwrap()
             } else {
                 state
@@ -227,9 +247,14 @@ impl Middleware for ScriptedOrigin {
                     .front()
                     .cloned()
                     .expect("a script has an answer")
-            }
+            };
+            (answer, number)
         };
-        answer.give(request.url()).await
+        let outcome = answer.give(&request).await;
+        if let Some(arrival) = self.state.lock().unwrap().arrivals.get_mut(number) {
+            arrival.until = Some(Instant::now());
+        }
+        outcome
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
+    most_open: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<Received>>>,
 }
 
@@ -52,6 +53,7 @@ impl Wire {
             address: listener.local_addr().unwrap(),
             connections: Arc::default(),
             open: Arc::default(),
+            most_open: Arc::default(),
             requests: Arc::default(),
         };
         let server = wire.clone();
@@ -61,7 +63,8 @@ impl Wire {
                 let connection = server.connections.fetch_add(1, Ordering::SeqCst);
                 let (server, script) = (server.clone(), Arc::clone(&script));
                 tokio::spawn(async move {
-                    server.open.fetch_add(1, Ordering::SeqCst);
+                    let open = server.open.fetch_add(1, Ordering::SeqCst) + 1;
+                    server.most_open.fetch_max(open, Ordering::SeqCst);
                     let _ = server.converse(stream, connection, &*script).await;
                     server.open.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -81,6 +84,11 @@ impl Wire {
     /// Connections that the server has not seen the end of.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
+    }
+
+    /// The most connections that were open at the same time.
+    pub(crate) fn most_open(&self) -> usize {
+        self.most_open.load(Ordering::SeqCst)
     }
 
     pub(crate) fn requests(&self) -> Vec<Received> {

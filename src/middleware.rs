@@ -147,51 +147,51 @@ impl JitteredRetryMiddleware {
 
     /// Sends a request for the first time. What follows a failure lives in a future of its own, so that a call that
     /// succeeds does not pay for it.
-    async fn first_attempt(
-        &self,
+    ///
+    /// Not an `async fn`, which would keep two places for each argument: this future is allocated for every call, and
+    /// up to a kilobyte that is cheap.
+    fn first_attempt<'call>(
+        &'call self,
         request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-        terms: Terms,
-    ) -> Result<Response, Error> {
-        let started = terms.policy.max_elapsed.map(|_| Instant::now());
-        if let Some(budget) = &self.budget {
-            budget.deposit(request.url());
-        }
-        let method = request.method().clone();
-        let request = KeptRequest::new(request, extensions);
-        let replay = Replayability::of(
-            request.request(),
-            terms.assume_idempotent,
-            request.has_replayable_body(),
-        );
-        let (request, kept) = request.next(terms.policy.max_attempts > 1)?;
-        // A request that is sent once needs no copy of its extensions either.
-        let mut sent_with = kept.as_ref().map(|_| extensions.clone());
-        let result = next
-            .clone()
-            .run(request, sent_with.as_mut().unwrap_or(&mut *extensions))
-            .await;
-        let url = kept
-            .as_ref()
-            .map_or_else(|| url_of(&result), |kept| kept.request().url());
-        let outcome = self.classify(1, &method, url, &result);
-        if outcome.verdict == Verdict::Accept {
-            if let Some(sent_with) = sent_with {
-                *extensions = sent_with;
+        kept: Option<KeptRequest>,
+        extensions: &'call mut Extensions,
+        next: Next<'call>,
+        start: Start,
+    ) -> impl Future<Output = Result<Response, Error>> + Send + 'call {
+        async move {
+            // A request that is sent once needs no copy of its extensions either.
+            let mut sent_with = kept.as_ref().map(|_| extensions.clone());
+            let result = next
+                .clone()
+                .run(request, sent_with.as_mut().unwrap_or(&mut *extensions))
+                .await;
+            let url = kept
+                .as_ref()
+                .map_or_else(|| url_of(&result), |kept| kept.request().url());
+            let outcome = self.classify(1, &start.method, url, &result);
+            if outcome.verdict == Verdict::Accept {
+                if let Some(sent_with) = sent_with {
+                    *extensions = sent_with;
+                }
+                return result;
             }
-            return result;
+            let call = Call {
+                session: Session::new(
+                    start.terms,
+                    Origin::of(url),
+                    start.replay,
+                    start.at,
+                    self.entropy.dice(),
+                ),
+                method: start.method,
+                url: url.clone(),
+                kept,
+                extensions,
+                sent_with,
+                next,
+            };
+            Box::pin(self.go_on(call, result, outcome)).await
         }
-        let call = Call {
-            session: Session::new(terms, Origin::of(url), replay, started, self.entropy.dice()),
-            method,
-            url: url.clone(),
-            kept,
-            extensions,
-            sent_with,
-            next,
-        };
-        Box::pin(self.go_on(call, result, outcome)).await
     }
 
     async fn go_on(
@@ -306,6 +306,15 @@ impl JitteredRetryMiddleware {
     }
 }
 
+/// What is known of a call before its first attempt.
+struct Start {
+    terms: Terms,
+    /// The time, if it is limited.
+    at: Option<Instant>,
+    method: Method,
+    replay: Replayability,
+}
+
 /// A call whose first attempt did not succeed.
 struct Call<'a> {
     session: Session,
@@ -344,13 +353,32 @@ impl Middleware for JitteredRetryMiddleware {
         if terms.policy.idempotency_keys && !terms.is_disabled {
             give_key(&mut request);
         }
+        let request = KeptRequest::new(request, extensions);
         if terms.is_disabled {
-            return match KeptRequest::new(request, extensions).next(false) {
+            return match request.next(false) {
                 Ok((request, _)) => next.run(request, extensions),
                 Err(error) => Box::pin(ready(Err(error))),
             };
         }
-        Box::pin(self.first_attempt(request, extensions, next, terms))
+        if let Some(budget) = &self.budget {
+            budget.deposit(request.request().url());
+        }
+        let start = Start {
+            terms,
+            at: terms.policy.max_elapsed.map(|_| Instant::now()),
+            method: request.request().method().clone(),
+            replay: Replayability::of(
+                request.request(),
+                terms.assume_idempotent,
+                request.has_replayable_body(),
+            ),
+        };
+        match request.next(terms.policy.max_attempts > 1) {
+            Ok((request, kept)) => {
+                Box::pin(self.first_attempt(request, kept, extensions, next, start))
+            }
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 }
 

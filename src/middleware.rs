@@ -150,6 +150,7 @@ impl JitteredRetryMiddleware {
     ///
     /// Not an `async fn`, which would keep two places for each argument: this future is allocated for every call, and
     /// up to a kilobyte that is cheap.
+    #[allow(clippy::manual_async_fn)] // For the reason above.
     fn first_attempt<'call>(
         &'call self,
         request: Request,

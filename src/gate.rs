@@ -361,13 +361,16 @@ impl Gate {
 
     fn turn(&self, waiter: Waiter, context: &Context<'_>) -> Turn {
         let now = Instant::now();
-        self.change(now, |inner| {
+        let waker = context.waker().clone();
+        let (turn, _old_waker) = self.change(now, |inner| {
             let turn = inner.state.poll(waiter, now);
-            if let Turn::Wait { .. } = turn {
-                inner.wakers.insert(waiter, context.waker().clone());
-            }
-            turn
-        })
+            let old_waker = match turn {
+                Turn::Wait { .. } => inner.wakers.insert(waiter, waker),
+                Turn::Pass(_) | Turn::Refused { .. } => inner.wakers.remove(&waiter),
+            };
+            (turn, old_waker)
+        });
+        turn
     }
 
     fn pass(self: &Arc<Self>, ticket: Ticket) -> Pass {
@@ -385,7 +388,7 @@ impl Gate {
             Some(waiter) => inner.wakers.remove(&waiter),
             None => None,
         };
-        // A waker runs foreign code, which may come back here.
+        // A waker runs foreign code, which may come back here: when it is woken, and when it is dropped.
         drop(inner);
         if let Some(waker) = waker {
             waker.wake();
@@ -444,9 +447,9 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.gate.change(Instant::now(), |inner| {
-            inner.wakers.remove(&self.waiter);
+        let _waker = self.gate.change(Instant::now(), |inner| {
             inner.state.leave(self.waiter);
+            inner.wakers.remove(&self.waiter)
         });
     }
 }

@@ -26,9 +26,15 @@ impl Origin {
 
 /// State per origin, for at most 10 000 of them.
 pub(crate) struct OriginMap<V> {
-    entries: RwLock<HashMap<Key, Arc<V>>>,
+    entries: RwLock<Entries<V>>,
     // Most clients never see a failure: their requests look no further than here.
     count: AtomicUsize,
+}
+
+struct Entries<V> {
+    kept: HashMap<Key, Arc<V>>,
+    /// How many newcomers there were since room was made.
+    since_made_room: usize,
 }
 
 /// What makes an origin, borrowed from a URL: looking one up allocates nothing.
@@ -42,6 +48,9 @@ pub(crate) struct OriginKey<'a> {
 const MOST_ORIGINS: usize = 10_000;
 /// How many are kept when room is made: many at a time, so that making room costs little per origin.
 const KEPT_ORIGINS: usize = 8_750;
+/// So many newcomers share the cost of looking for room where there is hardly any, since next to nothing may be
+/// forgotten. Each of them would look at all that is kept otherwise, and hold up everybody else meanwhile.
+const NEWCOMERS_PER_LOOK: usize = 64;
 
 impl<'a> OriginKey<'a> {
     pub(crate) fn of(url: &'a Url) -> Self {
@@ -69,13 +78,14 @@ impl<V> OriginMap<V> {
             return None;
         }
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.get(&key as &dyn Parts).map(read)
+        entries.kept.get(&key as &dyn Parts).map(read)
     }
 
     /// Returns what is kept for an origin, and makes it where there is nothing.
     ///
     /// Where there is no room, those that are worth the least are forgotten; what `worth` says `None` of is never
-    /// forgotten. If that leaves no room either, the new one is not kept: it is only returned.
+    /// forgotten. If that leaves no room either, the new one is not kept: it is only returned, and so are some that come
+    /// after it.
     pub(crate) fn get_or_insert(
         &self,
         key: OriginKey<'_>,
@@ -86,23 +96,28 @@ impl<V> OriginMap<V> {
             return value;
         }
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = entries.get(&key as &dyn Parts) {
+        if let Some(value) = entries.kept.get(&key as &dyn Parts) {
             return Arc::clone(value);
         }
-        if entries.len() >= MOST_ORIGINS {
-            forget(&mut entries, worth);
+        entries.since_made_room = entries.since_made_room.saturating_add(1);
+        if entries.kept.len() >= MOST_ORIGINS && entries.since_made_room >= NEWCOMERS_PER_LOOK {
+            entries.since_made_room = 0;
+            forget(&mut entries.kept, worth);
         }
         let value = Arc::new(make());
-        if entries.len() < MOST_ORIGINS {
-            entries.insert(Key::from(key), Arc::clone(&value));
+        if entries.kept.len() < MOST_ORIGINS {
+            entries.kept.insert(Key::from(key), Arc::clone(&value));
         }
-        self.count.store(entries.len(), Ordering::Relaxed);
+        self.count.store(entries.kept.len(), Ordering::Relaxed);
         value
     }
 
     pub(crate) fn fold<R>(&self, first: R, add: impl Fn(R, &V) -> R) -> R {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.values().fold(first, |sum, value| add(sum, value))
+        entries
+            .kept
+            .values()
+            .fold(first, |sum, value| add(sum, value))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -129,7 +144,10 @@ fn forget<V>(entries: &mut HashMap<Key, Arc<V>>, worth: impl Fn(&V) -> Option<u6
 impl<V> Default for OriginMap<V> {
     fn default() -> Self {
         Self {
-            entries: RwLock::default(),
+            entries: RwLock::new(Entries {
+                kept: HashMap::new(),
+                since_made_room: 0,
+            }),
             count: AtomicUsize::new(0),
         }
     }

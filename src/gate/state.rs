@@ -271,7 +271,10 @@ impl State {
     fn close(&mut self, until: Instant, now: Instant) {
         // A probe that fails voids what was known: the host is not what it was.
         self.bore = match &self.phase {
-            Phase::Recovering(pace) => Some(pace.slower(now, self.round_trip())),
+            Phase::Recovering(pace) => Some(
+                pace.slower(now, self.round_trip())
+                    .min(pace.per_second / 2.0),
+            ),
             _ => None,
         };
         self.bore = self.bore.filter(|&bore| bore >= Pace::SLOWEST);
@@ -509,7 +512,10 @@ impl Pace {
     fn speed_up(&mut self, round_trip: f64) {
         let Some(start) = &mut self.start else { return };
         start.accepted += 1.0;
-        self.per_second = (self.per_second + 2.0 / round_trip).min(Self::FASTEST);
+        // What an earlier recovery found out is not overshot by a step, or else the next one finds out the same again.
+        self.per_second = (self.per_second + 2.0 / round_trip)
+            .min(start.up_to)
+            .min(Self::FASTEST);
         if self.per_second >= start.up_to {
             self.start = None;
             self.change(self.per_second);

@@ -271,17 +271,17 @@ impl fmt::Debug for HostGate {
 
 /// What an attempt says about its host.
 fn outcome(attempt: &Attempt<'_>, verdict: Verdict) -> Outcome {
+    let names_moment = matches!(
+        attempt.status(),
+        Some(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+    );
+    let hint = || if names_moment { attempt.hint() } else { None };
     match verdict {
-        Verdict::Retry { after, .. } => {
-            let names_moment = matches!(
-                attempt.status(),
-                Some(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
-            );
-            let hint = if names_moment { attempt.hint() } else { None };
-            Outcome::Failure {
-                hint: after.or(hint),
-            }
-        }
+        Verdict::Retry { after, .. } => Outcome::Failure {
+            hint: after.or_else(hint),
+        },
+        // This request is not to come back, but whoever names a moment wants peace until then from all others, too.
+        Verdict::Reject if hint().is_some() => Outcome::Failure { hint: hint() },
         // Whatever it answered, it was able to. An error that is final is about the request, not about the host.
         _ if attempt.status().is_some() => Outcome::Success,
         _ => Outcome::Neutral,

@@ -229,3 +229,38 @@ impl PartialEq for dyn Parts + '_ {
 }
 
 impl Eq for dyn Parts + '_ {}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn looking_for_room_where_there_is_none_costs_little_per_newcomer() {
+        let map = OriginMap::default();
+        let looked_at = Cell::new(0_usize);
+        let insert = |port: u16, is_kept: bool| {
+            let key = OriginKey {
+                scheme: "http",
+                host: "origin.test",
+                port,
+            };
+            let worth = |_: &bool| {
+                looked_at.set(looked_at.get() + 1);
+                (!is_kept).then_some(0)
+            };
+            map.get_or_insert(key, || true, worth)
+        };
+        for port in 0..20_000 {
+            insert(port, true);
+        }
+        assert_eq!(map.len(), MOST_ORIGINS);
+        assert!(looked_at.get() <= 20_000 / NEWCOMERS_PER_LOOK * MOST_ORIGINS);
+        // Once there is something to forget, room is found soon.
+        for port in 20_000..20_064 {
+            insert(port, false);
+        }
+        assert!(map.len() <= KEPT_ORIGINS + NEWCOMERS_PER_LOOK);
+    }
+}

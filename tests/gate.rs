@@ -8,15 +8,16 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use host::Host;
 use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_jitter::{
-    Backoff, Cause, DefaultClassifier, Effect, GateClosed, HostGate, JitteredRetryMiddleware,
-    RetryBudget, RetryOverride, RetryPolicy, RetryReport, StopReason, Verdict, classify_fn,
+    Backoff, Cause, DefaultClassifier, DelayHints, Effect, GateClosed, HostGate,
+    JitteredRetryMiddleware, RetryBudget, RetryOverride, RetryPolicy, RetryReport, StopReason,
+    Verdict, classify_fn,
 };
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware, Next};
 use support::{ScriptedOrigin, URL, status};
@@ -158,6 +159,17 @@ async fn a_hint_closes_the_gate_where_the_server_names_a_moment() {
             "{answer}, {hint}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_holds_for_the_others_where_the_request_itself_is_not_to_come_back() {
+    let answer = status(429)
+        .header("retry-after", "30")
+        .header("x-should-retry", "false");
+    let gate = HostGate::fail_fast().with_hints(DelayHints::vendors());
+    let client = gated(gate, ScriptedOrigin::new([answer]));
+    client.get(URL).send().await.unwrap();
+    assert!(client.get(URL).send().await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -363,6 +375,39 @@ async fn a_waiter_that_goes_away_is_not_waited_for() {
     assert_eq!((start.elapsed(), origin.count()), (SECOND, 2));
 }
 
+/// A waker may own the task that it wakes, and dropping that one may come back to the gate.
+#[tokio::test(start_paused = true)]
+async fn a_waker_is_dropped_outside_of_the_gate() {
+    struct Owner(HostGate);
+
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            assert!(format!("{:?}", self.0).contains("waiting: 2"));
+        }
+    }
+
+    let origin = ScriptedOrigin::new([status(429).header("retry-after", "1"), status(200)]);
+    let gate = HostGate::new().with_max_wait(Duration::MAX);
+    let client = gated(gate.clone(), origin);
+    client.get(URL).send().await.unwrap();
+    let mut front = pin!(client.get(URL).send());
+    let mut second = pin!(client.get(URL).send());
+    let mut idle = Context::from_waker(Waker::noop());
+    assert!(front.as_mut().poll(&mut idle).is_pending());
+    {
+        let owner = Waker::from(Arc::new(Owner(gate)));
+        let mut context_of_owner = Context::from_waker(&owner);
+        assert!(second.as_mut().poll(&mut context_of_owner).is_pending());
+    }
+    assert!(second.as_mut().poll(&mut idle).is_pending());
+    assert_eq!(front.await.unwrap().status(), 200);
+    assert_eq!(second.await.unwrap().status(), 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_host_does_not_slow_another_and_a_key_can_part_one_host() {
     let origin = ScriptedOrigin::new([status(429).header("retry-after", "30")]);
@@ -524,6 +569,17 @@ async fn a_crowd_meets_the_pace_that_the_host_bears() {
         assert!(median(per_call) <= 2.25);
         assert!(median(time) <= 1.15);
     }
+}
+
+/// Each overshoot costs a whole wait here, so that what one recovery finds out must not be lost on the next.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_names_a_wait_whenever_it_is_overrun_is_not_overrun_in_the_same_way_again() {
+    let host = Host::new(1).serving(100.0).naming("1");
+    let starts = vec![Duration::ZERO; 500];
+    let figures = run(&host, Some(HostGate::new()), policy(), starts, 1).await;
+    assert_eq!(figures.gave_up, 0);
+    assert!(figures.per_call <= 2.1, "{}", figures.per_call);
+    assert!(figures.time <= 20 * SECOND, "{:?}", figures.time);
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,6 +29,8 @@ struct State {
     /// Answers 429 and names its end while it lasts.
     pause: Range<Duration>,
     random_failures: f64,
+    /// Whoever is more than it bears gets 429 and this `Retry-After`, not 503.
+    names: Option<&'static str>,
     dice: Xoshiro256PlusPlus,
     arrivals: Vec<Arrival>,
 }
@@ -57,6 +59,7 @@ impl Host {
                 down: Duration::ZERO..Duration::ZERO,
                 pause: Duration::ZERO..Duration::ZERO,
                 random_failures: 0.0,
+                names: None,
                 dice: Xoshiro256PlusPlus::seed_from_u64(seed),
                 arrivals: Vec::new(),
             })),
@@ -92,6 +95,10 @@ impl Host {
         self.with(|state| state.random_failures = share)
     }
 
+    pub(crate) fn naming(self, retry_after: &'static str) -> Self {
+        self.with(|state| state.names = Some(retry_after))
+    }
+
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         self.state.lock().unwrap().arrivals.clone()
     }
@@ -112,7 +119,10 @@ impl State {
         } else if self.down.contains(&at)
             || !self.limit.as_mut().is_none_or(|limit| limit.takes(now))
         {
-            (503, builder)
+            match self.names {
+                Some(retry_after) => (429, builder.header("retry-after", retry_after)),
+                None => (503, builder),
+            }
         } else if self.dice.random::<f64>() < self.random_failures {
             (500, builder)
         } else {

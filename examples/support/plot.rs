@@ -10,6 +10,7 @@ use std::path::Path;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// One chart: bars of this width, from the left edges `x` up to `y`.
 pub(crate) struct Panel {
@@ -89,7 +90,12 @@ impl Figure<'_> {
     {
         area.fill(&GROUND)?;
         let (top, below) = area.split_vertically(TITLE_HEIGHT * scale);
-        top.titled(self.title, font(20, scale))?;
+        let middle = (
+            i32::try_from(WIDTH * scale / 2)?,
+            i32::try_from(TITLE_HEIGHT * scale / 2)?,
+        );
+        let centred = font(22, scale).pos(Pos::new(HPos::Center, VPos::Center));
+        top.draw_text(self.title, &centred, middle)?;
         let rows = self.panels.len().div_ceil(COLUMNS).max(1);
         let x = self.x_range();
         let highest = self.panels.iter().map(Panel::highest).fold(0.0, f64::max);
@@ -110,7 +116,7 @@ impl Figure<'_> {
             let mut chart = ChartBuilder::on(&cell)
                 .margin(6 * scale)
                 .margin_right(22 * scale)
-                .caption(&panel.title, font(15, scale))
+                .caption(&panel.title, font(17, scale))
                 .x_label_area_size(42 * scale)
                 .y_label_area_size((38 + 8 * u32::try_from(label_width)?) * scale)
                 .build_cartesian_2d(x.clone(), 0.0..top)?;
@@ -124,8 +130,8 @@ impl Figure<'_> {
                 .y_labels(6)
                 .x_label_formatter(&|x| number(*x))
                 .y_label_formatter(&|y| number(*y))
-                .label_style(font(14, scale))
-                .axis_desc_style(font(14, scale))
+                .label_style(font(15, scale))
+                .axis_desc_style(font(15, scale))
                 .x_desc(self.x_label)
                 .y_desc(self.y_label)
                 .draw()?;

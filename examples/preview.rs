@@ -82,7 +82,7 @@ const DRAWS: u64 = 1_000_000;
 const PICTURED: u64 = 200_000;
 const BINS: usize = 80;
 const DEFAULT_CAP: Duration = Duration::from_secs(30);
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -121,7 +121,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     plot::bars(
         &svg,
         Some(&png),
-        "How long a call waits in total when every attempt fails",
+        &format!(
+            "Total wait of a call whose every attempt fails: {}",
+            arguments.limits()
+        ),
         "total wait in s",
         "calls in %",
         false,
@@ -302,7 +305,7 @@ impl Arguments {
         let cap = self.cap();
         for (name, duration) in [("--base", self.base), ("--cap", cap)] {
             if duration > LONGEST {
-                return Err(format!("{name} is longer than 365 days"));
+                return Err(format!("{name} is longer than a year"));
             }
         }
         if self.base.is_zero() {
@@ -362,8 +365,12 @@ impl Arguments {
             JitterName::Decorrelated => String::new(),
             _ => format!("{curve}, "),
         };
+        format!("{growth}{jitter}, {}; all in seconds\n\n", self.limits())
+    }
+
+    fn limits(&self) -> String {
         format!(
-            "{growth}{jitter}, base {}, cap {}, {} attempts; all in seconds\n\n",
+            "base {}, cap {}, {} attempts",
             format_duration(self.base),
             format_duration(self.cap()),
             self.max_attempts

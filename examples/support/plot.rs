@@ -99,6 +99,8 @@ impl Figure<'_> {
         let rows = self.panels.len().div_ceil(COLUMNS).max(1);
         let x = self.x_range();
         let highest = self.panels.iter().map(Panel::highest).fold(0.0, f64::max);
+        // As many as stand side by side without touching.
+        let x_labels = (60 / (number(x.end.floor()).len() + 2)).clamp(3, 9);
         // The same for all panels, so that their axes stand in line.
         let label_width = self
             .panels
@@ -126,7 +128,7 @@ impl Figure<'_> {
                 .bold_line_style(LINE.stroke_width(scale))
                 .light_line_style(TRANSPARENT)
                 .axis_style(TEXT.stroke_width(scale))
-                .x_labels(9)
+                .x_labels(x_labels)
                 .y_labels(6)
                 .x_label_formatter(&|x| number(*x))
                 .y_label_formatter(&|y| number(*y))

@@ -25,14 +25,15 @@ const YIELDS: u32 = 2;
 /// wait longer, but by at most 5 ms where there is none. Dropping the future drops the response.
 pub(crate) async fn wait_and_drain(response: Option<Response>, delay: Duration) {
     if delay.is_zero() {
-        release(response, LONGEST_WITHOUT_DELAY).await;
+        Box::pin(release(response, LONGEST_WITHOUT_DELAY)).await;
         for _ in 0..YIELDS {
             step_aside().await;
         }
     } else {
         // Begun before the draining, so that both run side by side.
         let wait = sleep(delay);
-        release(response, LONGEST.min(delay)).await;
+        // In a box that is gone for the rest of the wait: there may be many who wait.
+        Box::pin(release(response, LONGEST.min(delay))).await;
         wait.await;
     }
 }

@@ -136,7 +136,8 @@
 //!   answer is to read the body inside of what is retried, with a middleware of one's own below this one.
 //! - It doesn't interrupt an attempt: that is what reqwest's timeouts are for. [`guide::time`] has the three clocks.
 //! - It doesn't hedge, and it doesn't repeat a call that succeeded.
-//! - It can't open a fresh connection for a retry; reqwest decides about connections.
+//! - It can't open a fresh connection for a retry; reqwest decides about connections. Over HTTP/2 a dead one is used
+//!   until keep-alive pings find out: set `http2_keep_alive_interval` and `http2_keep_alive_timeout`.
 //! - It doesn't support wasm.
 //!
 //! # Features

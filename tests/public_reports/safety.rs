@@ -386,7 +386,7 @@ pub(crate) async fn h2_01_a_stream_that_was_refused_is_sent_again_whatever_its_m
 #[tokio::test]
 pub(crate) async fn h2_03_a_connection_that_timed_out_is_not_used_again() {
     let server = once(Reply::SendAndStall(vec![])).await;
-    let inner = plain().timeout(ms(200)).build().unwrap();
+    let inner = plain().timeout(ms(500)).build().unwrap();
     let client = ClientBuilder::new(inner).with(hasty()).build();
     let response = client.get(server.url("/")).send().await.unwrap();
     assert_eq!(response.status(), 200);

@@ -1,6 +1,7 @@
 //! Requests that can be sent again: by cloning, or by making their body anew.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use http::Extensions;
@@ -56,6 +57,13 @@ impl ReplayableBody {
             make: Arc::new(move || make().map_err(Error::middleware)),
         }
     }
+
+    /// Takes the one in the extensions for the body of the request, whatever was there.
+    pub(crate) fn of(request: &mut Request, extensions: &Extensions) -> Option<Self> {
+        let body = extensions.get::<Self>().cloned()?;
+        *request.body_mut() = None;
+        Some(body)
+    }
 }
 
 impl fmt::Debug for ReplayableBody {
@@ -66,53 +74,56 @@ impl fmt::Debug for ReplayableBody {
     }
 }
 
-/// A request that may have to be sent again, without its body where that is made anew.
+/// What is left of a request that may have to be sent again, without its body where that is made anew.
 #[derive(Debug)]
 pub(crate) struct KeptRequest {
-    request: Request,
+    /// `None` once the request itself was sent, and not a copy of it.
+    request: Option<Request>,
     body: Option<ReplayableBody>,
 }
 
 impl KeptRequest {
-    pub(crate) fn new(mut request: Request, extensions: &Extensions) -> Self {
-        let body = extensions.get::<ReplayableBody>().cloned();
-        if body.is_some() {
-            *request.body_mut() = None;
+    /// `body` makes what the request lacks.
+    pub(crate) fn new(request: Request, body: Option<ReplayableBody>) -> Self {
+        Self {
+            request: Some(request),
+            body,
         }
-        Self { request, body }
     }
 
-    pub(crate) fn request(&self) -> &Request {
-        &self.request
+    /// The request, unless it was sent itself.
+    pub(crate) fn request(&self) -> Option<&Request> {
+        self.request.as_ref()
     }
 
-    /// Whether there is a second time for the body. A stream can be read only once.
-    pub(crate) fn has_replayable_body(&self) -> bool {
-        self.request
-            .body()
-            .is_none_or(|body| body.as_bytes().is_some())
-    }
-
-    /// The request of the next attempt and, if that one `may_be_followed`, what is kept for the one after it.
+    /// Hands the request of the next attempt to `send`: a copy if that attempt `may_be_followed` by another one, and if
+    /// there can be a copy, and else the request itself. A request is large: it is handed on, and not returned, so that
+    /// it is moved once.
     ///
-    /// What no other attempt can follow is sent itself, not a copy of it. Fails with the error of a body that can't be
-    /// made.
-    pub(crate) fn next(self, may_be_followed: bool) -> Result<(Request, Option<Self>), Error> {
-        let copy = if may_be_followed {
-            self.request.try_clone()
-        } else {
-            None
+    /// Fails with the error of a body that can't be made; then nothing is sent.
+    pub(crate) fn next<T>(
+        &mut self,
+        may_be_followed: bool,
+        send: impl FnOnce(Request) -> T,
+    ) -> Result<T, Error> {
+        let copy = match &self.request {
+            Some(request) if may_be_followed => request.try_clone(),
+            _ => None,
         };
-        match copy {
-            Some(copy) => Ok((complete(copy, self.body.as_ref())?, Some(self))),
-            None => Ok((complete(self.request, self.body.as_ref())?, None)),
+        match (copy, &self.body) {
+            (Some(copy), None) => Ok(send(copy)),
+            (copy, body) => {
+                let left = copy.or_else(|| self.request.take());
+                let mut request = left.ok_or_else(nothing_left)?;
+                if let Some(body) = body {
+                    *request.body_mut() = Some((body.make)()?);
+                }
+                Ok(send(request))
+            }
         }
     }
 }
 
-fn complete(mut request: Request, body: Option<&ReplayableBody>) -> Result<Request, Error> {
-    if let Some(body) = body {
-        *request.body_mut() = Some((body.make)()?);
-    }
-    Ok(request)
+fn nothing_left() -> Error {
+    Error::middleware(io::Error::other("the request was sent already"))
 }

@@ -1,5 +1,6 @@
 //! The middleware itself. It sends, asks and sleeps; what to do is decided below.
 
+use std::convert::identity;
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use reqwest::{Request, Response, Url};
 use reqwest_middleware::{Error, Middleware, Next};
 use tokio::time::Instant;
 
-use crate::body::KeptRequest;
+use crate::body::{KeptRequest, ReplayableBody};
 use crate::budget::{RetryBudget, Spent};
 use crate::classify::{Attempt, Classifier, DefaultClassifier, Verdict};
 use crate::drain::wait_and_drain;
@@ -153,22 +154,23 @@ impl JitteredRetryMiddleware {
     #[allow(clippy::manual_async_fn)] // For the reason above.
     fn first_attempt<'call>(
         &'call self,
-        request: Request,
-        kept: Option<KeptRequest>,
+        mut kept: KeptRequest,
         extensions: &'call mut Extensions,
         next: Next<'call>,
         start: Start,
     ) -> impl Future<Output = Result<Response, Error>> + Send + 'call {
         async move {
+            let may_be_followed =
+                start.terms.policy.max_attempts > 1 && start.replay.has_replayable_body;
             // A request that is sent once needs no copy of its extensions either.
-            let mut sent_with = kept.as_ref().map(|_| extensions.clone());
-            let result = next
-                .clone()
-                .run(request, sent_with.as_mut().unwrap_or(&mut *extensions))
+            let mut sent_with = may_be_followed.then(|| extensions.clone());
+            let result = kept
+                .next(may_be_followed, |request| {
+                    let extensions = sent_with.as_mut().unwrap_or(&mut *extensions);
+                    next.clone().run(request, extensions)
+                })?
                 .await;
-            let url = kept
-                .as_ref()
-                .map_or_else(|| url_of(&result), |kept| kept.request().url());
+            let url = kept.request().map_or_else(|| url_of(&result), Request::url);
             let outcome = self.classify(1, &start.method, url, &result);
             if outcome.verdict == Verdict::Accept {
                 if let Some(sent_with) = sent_with {
@@ -215,9 +217,9 @@ impl JitteredRetryMiddleware {
                 },
                 None => None,
             };
-            let Some(kept) = call.kept.take() else {
+            if call.kept.request().is_none() {
                 break StopReason::NotReplayable;
-            };
+            }
             let subject = Subject {
                 method: &call.method,
                 url: &call.url,
@@ -227,11 +229,9 @@ impl JitteredRetryMiddleware {
             self.on_retry.iter().for_each(|hook| hook(&event));
             wait_and_drain(result.ok(), event.delay()).await;
             call.session.waited(event);
-            let request = match kept.next(call.session.may_follow_next()) {
-                Ok((request, kept)) => {
-                    call.kept = kept;
-                    request
-                }
+            let may_be_followed = call.session.may_follow_next();
+            let request = match call.kept.next(may_be_followed, identity) {
+                Ok(request) => request,
                 Err(error) => {
                     result = Err(error);
                     break StopReason::NotReplayable;
@@ -321,8 +321,7 @@ struct Call<'a> {
     session: Session,
     method: Method,
     url: Url,
-    /// What can still be sent; `None` if there is nothing.
-    kept: Option<KeptRequest>,
+    kept: KeptRequest,
     /// The caller's, as they were: every attempt gets a fresh copy.
     extensions: &'a mut Extensions,
     /// The copy that the last attempt was sent with, which goes back to the caller.
@@ -334,7 +333,6 @@ struct Call<'a> {
 impl Middleware for JitteredRetryMiddleware {
     fn handle<'this, 'extensions, 'next, 'call>(
         &'this self,
-        #[cfg_attr(not(feature = "idempotency-keys"), allow(unused_mut))] // Only a key changes it.
         mut request: Request,
         extensions: &'extensions mut Extensions,
         next: Next<'next>,
@@ -354,32 +352,23 @@ impl Middleware for JitteredRetryMiddleware {
         if terms.policy.idempotency_keys && !terms.is_disabled {
             give_key(&mut request);
         }
-        let request = KeptRequest::new(request, extensions);
+        let body = ReplayableBody::of(&mut request, extensions);
         if terms.is_disabled {
-            return match request.next(false) {
-                Ok((request, _)) => next.run(request, extensions),
-                Err(error) => Box::pin(ready(Err(error))),
-            };
+            let sending = KeptRequest::new(request, body)
+                .next(false, |request| next.run(request, extensions));
+            return sending.unwrap_or_else(|error| Box::pin(ready(Err(error))));
         }
         if let Some(budget) = &self.budget {
-            budget.deposit(request.request().url());
+            budget.deposit(request.url());
         }
         let start = Start {
             terms,
             at: terms.policy.max_elapsed.map(|_| Instant::now()),
-            method: request.request().method().clone(),
-            replay: Replayability::of(
-                request.request(),
-                terms.assume_idempotent,
-                request.has_replayable_body(),
-            ),
+            method: request.method().clone(),
+            replay: Replayability::of(&request, terms.assume_idempotent),
         };
-        match request.next(terms.policy.max_attempts > 1) {
-            Ok((request, kept)) => {
-                Box::pin(self.first_attempt(request, kept, extensions, next, start))
-            }
-            Err(error) => Box::pin(ready(Err(error))),
-        }
+        let kept = KeptRequest::new(request, body);
+        Box::pin(self.first_attempt(kept, extensions, next, start))
     }
 }
 

@@ -219,16 +219,13 @@ impl Session {
 }
 
 impl Replayability {
-    pub(crate) fn of(
-        request: &Request,
-        assume_idempotent: Option<bool>,
-        has_replayable_body: bool,
-    ) -> Self {
+    pub(crate) fn of(request: &Request, assume_idempotent: Option<bool>) -> Self {
         Self {
             is_idempotent: assume_idempotent.unwrap_or_else(|| {
                 is_idempotent(request.method()) || request.headers().contains_key("idempotency-key")
             }),
-            has_replayable_body,
+            // A stream can be read only once.
+            has_replayable_body: request.body().is_none_or(|body| body.as_bytes().is_some()),
         }
     }
 }

@@ -164,36 +164,35 @@ impl JitteredRetryMiddleware {
                 start.terms.policy.max_attempts > 1 && start.replay.has_replayable_body;
             // A request that is sent once needs no copy of its extensions either.
             let mut sent_with = may_be_followed.then(|| extensions.clone());
-            let result = kept
-                .next(may_be_followed, |request| {
-                    let extensions = sent_with.as_mut().unwrap_or(&mut *extensions);
-                    next.clone().run(request, extensions)
-                })?
-                .await;
-            let url = kept.request().map_or_else(|| url_of(&result), Request::url);
-            let outcome = self.classify(1, &start.method, url, &result);
-            if outcome.verdict == Verdict::Accept {
-                if let Some(sent_with) = sent_with {
-                    *extensions = sent_with;
+            // In a block, so that nothing of it has a place in this future while the other one runs.
+            let going_on = {
+                let result = kept
+                    .next(may_be_followed, |request| {
+                        let extensions = sent_with.as_mut().unwrap_or(&mut *extensions);
+                        next.clone().run(request, extensions)
+                    })?
+                    .await;
+                let url = kept.request().map_or_else(|| url_of(&result), Request::url);
+                let outcome = self.classify(1, &start.method, url, &result);
+                if outcome.verdict == Verdict::Accept {
+                    if let Some(sent_with) = sent_with {
+                        *extensions = sent_with;
+                    }
+                    return result;
                 }
-                return result;
-            }
-            let call = Call {
-                session: Session::new(
-                    start.terms,
-                    Origin::of(url),
-                    start.replay,
-                    start.at,
-                    self.entropy.dice(),
-                ),
-                method: start.method,
-                url: url.clone(),
-                kept,
-                extensions,
-                sent_with,
-                next,
+                let (origin, dice) = (Origin::of(url), self.entropy.dice());
+                let call = Call {
+                    session: Session::new(start.terms, origin, start.replay, start.at, dice),
+                    method: start.method,
+                    url: url.clone(),
+                    kept,
+                    extensions,
+                    sent_with,
+                    next,
+                };
+                Box::pin(self.go_on(call, result, outcome))
             };
-            Box::pin(self.go_on(call, result, outcome)).await
+            going_on.await
         }
     }
 
@@ -344,9 +343,11 @@ impl Middleware for JitteredRetryMiddleware {
         Self: 'call,
     {
         // Extensions can be used for several calls; what an earlier one left there is not true of this one.
-        extensions.remove::<RetryReport>();
-        extensions.remove::<RetryAttempt>();
-        extensions.remove::<Spent>();
+        if !extensions.is_empty() {
+            extensions.remove::<RetryReport>();
+            extensions.remove::<RetryAttempt>();
+            extensions.remove::<Spent>();
+        }
         let terms = overrides::terms(&self.policy, extensions);
         #[cfg(feature = "idempotency-keys")]
         if terms.policy.idempotency_keys && !terms.is_disabled {

@@ -85,6 +85,9 @@ impl RetryBudget {
     /// Notes that a call to this origin has arrived.
     pub(crate) fn deposit(&self, url: &Url) {
         // An origin without an account has a full one, which a deposit can't add to.
+        if self.accounts.is_empty() {
+            return;
+        }
         self.accounts.with(OriginKey::of(url), |account| {
             account.deposit(u64::from(self.rates.extra_load_percent));
         });

@@ -1,9 +1,9 @@
 //! What everything that is kept per host is kept under, and the one bounded map that it is kept in.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::cmp::Ordering as Order;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -32,7 +32,8 @@ pub(crate) struct OriginMap<V> {
 }
 
 struct Entries<V> {
-    kept: HashMap<Key, Arc<V>>,
+    // A tree, since most programs speak to few origins: finding one of them is a comparison or two.
+    kept: BTreeMap<Key, Arc<V>>,
     /// How many newcomers there were since room was made.
     since_made_room: usize,
 }
@@ -72,9 +73,14 @@ impl<'a> OriginKey<'a> {
 }
 
 impl<V> OriginMap<V> {
+    /// Whether nothing is kept: then not even a key needs to be made.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Lets `read` see what is kept for an origin, if anything is.
     pub(crate) fn with<R>(&self, key: OriginKey<'_>, read: impl FnOnce(&Arc<V>) -> R) -> Option<R> {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if self.is_empty() {
             return None;
         }
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +131,7 @@ impl<V> OriginMap<V> {
     }
 }
 
-fn forget<V>(entries: &mut HashMap<Key, Arc<V>>, worth: impl Fn(&V) -> Option<u64>) {
+fn forget<V>(entries: &mut BTreeMap<Key, Arc<V>>, worth: impl Fn(&V) -> Option<u64>) {
     let mut worths: Vec<u64> = entries.values().filter_map(|value| worth(value)).collect();
     let surplus = entries.len().saturating_sub(KEPT_ORIGINS);
     let last = surplus.min(worths.len()).saturating_sub(1);
@@ -145,7 +151,7 @@ impl<V> Default for OriginMap<V> {
     fn default() -> Self {
         Self {
             entries: RwLock::new(Entries {
-                kept: HashMap::new(),
+                kept: BTreeMap::new(),
                 since_made_room: 0,
             }),
             count: AtomicUsize::new(0),
@@ -179,9 +185,15 @@ impl From<OriginKey<'_>> for Key {
     }
 }
 
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.parts().hash(state);
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Order {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
     }
 }
 
@@ -195,18 +207,19 @@ impl Eq for Key {}
 
 /// Owned and borrowed keys side by side, which is what lets a map of the one be searched by the other.
 trait Parts {
-    fn parts(&self) -> (&str, &str, u16);
+    /// In the order in which they are compared: what differs most cheaply comes first.
+    fn parts(&self) -> (u16, &str, &str);
 }
 
 impl Parts for Key {
-    fn parts(&self) -> (&str, &str, u16) {
-        (&self.scheme, &self.host, self.port)
+    fn parts(&self) -> (u16, &str, &str) {
+        (self.port, &self.host, &self.scheme)
     }
 }
 
 impl Parts for OriginKey<'_> {
-    fn parts(&self) -> (&str, &str, u16) {
-        (self.scheme, self.host, self.port)
+    fn parts(&self) -> (u16, &str, &str) {
+        (self.port, self.host, self.scheme)
     }
 }
 
@@ -216,9 +229,15 @@ impl<'a> Borrow<dyn Parts + 'a> for Key {
     }
 }
 
-impl Hash for dyn Parts + '_ {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.parts().hash(state);
+impl Ord for dyn Parts + '_ {
+    fn cmp(&self, other: &Self) -> Order {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for dyn Parts + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
     }
 }
 

@@ -196,57 +196,61 @@ impl JitteredRetryMiddleware {
         }
     }
 
-    async fn go_on(
-        &self,
-        mut call: Call<'_>,
+    /// Sends a request again, for as long as that is worth it. A function like [`first_attempt`](Self::first_attempt).
+    #[allow(clippy::manual_async_fn)]
+    fn go_on<'call>(
+        &'call self,
+        mut call: Call<'call>,
         mut result: Result<Response, Error>,
         mut outcome: Outcome,
-    ) -> Result<Response, Error> {
-        let stop = loop {
-            let now = Instant::now();
-            let event = match call.session.decide(outcome, now) {
-                Decision::Retry(event) => event,
-                Decision::Stop(stop) => break stop,
-            };
-            // Asked last, so that no token goes to a retry that something else forbids; and before the wait.
-            let permit = match &self.budget {
-                Some(budget) => match budget.withdraw(&call.url, now) {
-                    Some(permit) => Some(permit),
-                    None => break StopReason::BudgetExhausted,
-                },
-                None => None,
-            };
-            if call.kept.request().is_none() {
-                break StopReason::NotReplayable;
-            }
-            let subject = Subject {
-                method: &call.method,
-                url: &call.url,
-                max_attempts: call.session.max_attempts(),
-            };
-            subject.retries(&event);
-            self.on_retry.iter().for_each(|hook| hook(&event));
-            wait_and_drain(result.ok(), event.delay()).await;
-            call.session.waited(event);
-            let may_be_followed = call.session.may_follow_next();
-            let request = match call.kept.next(may_be_followed, identity) {
-                Ok(request) => request,
-                Err(error) => {
-                    result = Err(error);
+    ) -> impl Future<Output = Result<Response, Error>> + Send + 'call {
+        async move {
+            let stop = loop {
+                let now = Instant::now();
+                let event = match call.session.decide(outcome, now) {
+                    Decision::Retry(event) => event,
+                    Decision::Stop(stop) => break stop,
+                };
+                // Asked last, so that no token goes to a retry that something else forbids; and before the wait.
+                let permit = match &self.budget {
+                    Some(budget) => match budget.withdraw(&call.url, now) {
+                        Some(permit) => Some(permit),
+                        None => break StopReason::BudgetExhausted,
+                    },
+                    None => None,
+                };
+                if call.kept.request().is_none() {
                     break StopReason::NotReplayable;
                 }
+                let subject = Subject {
+                    method: &call.method,
+                    url: &call.url,
+                    max_attempts: call.session.max_attempts(),
+                };
+                subject.retries(&event);
+                self.on_retry.iter().for_each(|hook| hook(&event));
+                wait_and_drain(result.ok(), event.delay()).await;
+                call.session.waited(event);
+                let may_be_followed = call.session.may_follow_next();
+                let request = match call.kept.next(may_be_followed, identity) {
+                    Ok(request) => request,
+                    Err(error) => {
+                        result = Err(error);
+                        break StopReason::NotReplayable;
+                    }
+                };
+                let number = call.session.begin_attempt();
+                let mut sent_with = call.extensions.clone();
+                sent_with.insert(RetryAttempt { number });
+                if let Some(permit) = permit {
+                    sent_with.insert(permit.spend());
+                }
+                result = call.next.clone().run(request, &mut sent_with).await;
+                call.sent_with = Some(sent_with);
+                outcome = self.classify(number, &call.method, &call.url, &result);
             };
-            let number = call.session.begin_attempt();
-            let mut sent_with = call.extensions.clone();
-            sent_with.insert(RetryAttempt { number });
-            if let Some(permit) = permit {
-                sent_with.insert(permit.spend());
-            }
-            result = call.next.clone().run(request, &mut sent_with).await;
-            call.sent_with = Some(sent_with);
-            outcome = self.classify(number, &call.method, &call.url, &result);
-        };
-        self.close(call, stop, result, outcome.status)
+            self.close(call, stop, result, outcome.status)
+        }
     }
 
     fn classify(

@@ -16,7 +16,18 @@ pub(crate) struct Origin(Arc<str>);
 
 impl Origin {
     pub(crate) fn of(url: &Url) -> Self {
-        Self(url.origin().ascii_serialization().into())
+        let authority = url.authority();
+        let origin = match url.scheme() {
+            // What the general way comes to, in a fraction of its time.
+            scheme @ ("http" | "https") => {
+                let host_and_port = authority
+                    .rsplit_once('@')
+                    .map_or(authority, |(_, after)| after);
+                [scheme, "://", host_and_port].concat()
+            }
+            _ => url.origin().ascii_serialization(),
+        };
+        Self(origin.into())
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -16,6 +16,8 @@ pub(crate) enum Contender {
     ReqwestRetry,
     Backon,
     Here,
+    /// Like `Here`, where the origin has failed once, so that the budget has something to look up.
+    HereAfterFailure,
     HereWithoutBudget,
     HereWithGate,
 }
@@ -68,11 +70,13 @@ impl Contender {
             Self::ReqwestRetry => "reqwest-retry",
             Self::Backon => "backon",
             Self::Here => "reqwest-jitter",
+            Self::HereAfterFailure => "reqwest-jitter-after-failure",
             Self::HereWithoutBudget => "reqwest-jitter-without-budget",
             Self::HereWithGate => "reqwest-jitter-with-gate",
         }
     }
 
+    #[allow(dead_code)] // Only `send` is told names.
     pub(crate) fn named(name: &str) -> Option<Self> {
         [
             Self::Alone,
@@ -80,6 +84,7 @@ impl Contender {
             Self::ReqwestRetry,
             Self::Backon,
             Self::Here,
+            Self::HereAfterFailure,
             Self::HereWithoutBudget,
             Self::HereWithGate,
         ]
@@ -88,11 +93,8 @@ impl Contender {
     }
 
     pub(crate) fn is_built(self) -> bool {
-        match self {
-            Self::ReqwestRetry => cfg!(feature = "reqwest-retry"),
-            Self::Backon => cfg!(feature = "backon"),
-            _ => true,
-        }
+        (self != Self::ReqwestRetry || cfg!(feature = "reqwest-retry"))
+            && (self != Self::Backon || cfg!(feature = "backon"))
     }
 
     /// A client that speaks to a server.
@@ -129,7 +131,7 @@ impl Contender {
         let builder = ClientBuilder::new(client);
         let builder = match self {
             Self::Alone | Self::Own => builder,
-            Self::Here => builder.with(here(plan, seed)),
+            Self::Here | Self::HereAfterFailure => builder.with(here(plan, seed)),
             Self::HereWithoutBudget => builder.with(here(plan, seed).without_budget()),
             Self::HereWithGate => builder
                 .with(here(plan, seed).without_budget())

@@ -40,8 +40,7 @@ fn upload(url: &Url) -> Request {
 /// Where a contender's requests end, and what it is measured against there.
 struct Place {
     url: Url,
-    // Kept for as long as it is asked.
-    _server: Option<Server>,
+    server: Option<Server>,
 }
 
 impl Place {
@@ -50,12 +49,12 @@ impl Place {
         let server = (contender == Contender::Own).then(|| Server::new(|_| answer(200, "", b"")));
         Self {
             url: url_of(server.as_ref()),
-            _server: server,
+            server,
         }
     }
 
     fn client(&self, contender: Contender) -> Client {
-        client(contender, self._server.is_none(), PLAN, 200)
+        client(contender, self.server.is_none(), PLAN, never)
     }
 }
 
@@ -66,12 +65,20 @@ fn url_of(server: Option<&Server>) -> Url {
     }
 }
 
-fn client(contender: Contender, is_in_process: bool, plan: Plan, others: u16) -> Client {
+fn client(contender: Contender, is_in_process: bool, plan: Plan, fails: fn(u64) -> bool) -> Client {
     if is_in_process {
-        contender.client_to(Origin::new(others), plan, 1)
+        contender.client_to(Origin::new(fails), plan, 1)
     } else {
         contender.client(plan)
     }
+}
+
+fn never(_: u64) -> bool {
+    false
+}
+
+fn every_other(number: u64) -> bool {
+    number % 2 == 0
 }
 
 /// The median number of allocations of a call in this thread; none if the call fails.
@@ -113,36 +120,40 @@ fn added(
     contender: Contender,
     request: impl Fn(&Url) -> Request,
     extensions: &Extensions,
-) -> Option<f64> {
+) -> String {
     let place = Place::of(contender);
-    let request = || request(&place.url);
-    let alone = allocations(&place.client(Contender::Alone), request, &Extensions::new())?;
-    Some(allocations(&place.client(contender), request, extensions)? - alone)
+    let count = |contender| {
+        let client = place.client(contender);
+        allocations(&client, || request(&place.url), extensions)
+    };
+    match (count(Contender::Alone), count(contender)) {
+        (Some(alone), Some(with)) => (with - alone).to_string(),
+        _ => "fails the call".into(),
+    }
 }
 
-pub(crate) fn allocations_added_to_a_get(contender: Contender) -> String {
+pub(crate) fn allocations_of_a_get(contender: Contender) -> String {
     added(contender, get, &Extensions::new())
-        .map_or_else(|| "fails the call".into(), |added| added.to_string())
 }
 
-pub(crate) fn allocations_added_to_a_stream(contender: Contender) -> String {
+pub(crate) fn allocations_of_a_stream(contender: Contender) -> String {
     added(contender, upload, &Extensions::new())
-        .map_or_else(|| "fails the call".into(), |added| added.to_string())
 }
 
-pub(crate) fn allocations_added_when_disabled(contender: Contender) -> String {
-    let mut extensions = Extensions::new();
-    extensions.insert(RetryOverride::disabled());
+pub(crate) fn allocations_when_disabled(contender: Contender) -> String {
     match contender {
-        Contender::Here => added(contender, get, &extensions)
-            .map_or_else(|| "fails the call".into(), |added| added.to_string()),
+        Contender::Here => {
+            let mut extensions = Extensions::new();
+            extensions.insert(RetryOverride::disabled());
+            added(contender, get, &extensions)
+        }
         Contender::Backon => "0, by not calling it".into(),
         _ => "no such switch".into(),
     }
 }
 
 /// The instructions that a contender adds to a call that succeeds, or why they can't be counted.
-pub(crate) fn instructions_added(contender: Contender) -> Result<i64, String> {
+pub(crate) fn instructions(contender: Contender) -> Result<i64, String> {
     let place = Place::of(contender);
     let per_call = |contender| instructions_per_call(contender, &place);
     Ok(per_call(contender)? - per_call(Contender::Alone)?)
@@ -159,7 +170,7 @@ fn instructions_per_call(contender: Contender, place: &Place) -> Result<i64, Str
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg(&program)
             .args([contender.name(), &calls.to_string()]);
-        if place._server.is_some() {
+        if place.server.is_some() {
             command.arg(place.url.as_str());
         }
         let output = command
@@ -179,45 +190,55 @@ fn instructions_per_call(contender: Contender, place: &Place) -> Result<i64, Str
     Ok((count(2 * CALLS)? - count(CALLS)?) / CALLS)
 }
 
-/// The time that one retry without a delay takes, over the time of an attempt alone: within the process, where an
-/// attempt takes half a microsecond, and against a server.
-pub(crate) fn retries_at_once(contenders: &[Contender]) -> Vec<(Option<f64>, f64)> {
-    let in_process: Vec<_> = contenders
-        .iter()
-        .copied()
-        .filter(|contender| *contender != Contender::Own)
-        .collect();
-    let near = ratios(&in_process, true);
-    let far = ratios(contenders, false);
-    contenders
-        .iter()
-        .zip(far)
+/// The time that one retry without a delay takes, over the time of an attempt alone: against a server, and within the
+/// process, where an attempt takes a microsecond or two.
+pub(crate) fn retries_at_once(contenders: &[Contender]) -> Vec<(Contender, String)> {
+    let built = || {
+        contenders
+            .iter()
+            .copied()
+            .filter(|contender| contender.is_built())
+    };
+    let within = built().filter(|contender| *contender != Contender::Own);
+    let near = ratios(within.collect(), true);
+    ratios(built().collect(), false)
+        .into_iter()
         .map(|(contender, far)| {
-            let at = in_process.iter().position(|other| other == contender);
-            (at.map(|at| near[at]), far)
+            let near = near.iter().find(|(other, _)| *other == contender);
+            let near = near.map_or_else(|| "n/a".into(), |(_, near)| times(*near));
+            (contender, format!("{} / {near}", times(far)))
         })
         .collect()
 }
 
-fn ratios(contenders: &[Contender], is_in_process: bool) -> Vec<f64> {
+/// So precise that a second run says much the same.
+fn times(ratio: f64) -> String {
+    if ratio < 10.0 {
+        format!("{ratio:.1} x")
+    } else {
+        let magnitude = 10_f64.powf(ratio.log10().floor());
+        format!("{} x", (ratio / magnitude).round() * magnitude)
+    }
+}
+
+fn ratios(contenders: Vec<Contender>, is_in_process: bool) -> Vec<(Contender, f64)> {
     const ROUNDS: usize = 41;
     let runtime = runtime();
     let (failing, healthy) = if is_in_process {
         (None, None)
     } else {
-        let failing =
-            |number: usize| answer(if number.is_multiple_of(2) { 503 } else { 200 }, "", b"");
+        let failing = |number: usize| answer(if number % 2 == 0 { 503 } else { 200 }, "", b"");
         (
             Some(Server::new(failing)),
             Some(Server::new(|_| answer(200, "", b""))),
         )
     };
     let (failing, healthy) = (url_of(failing.as_ref()), url_of(healthy.as_ref()));
-    let alone = client(Contender::Alone, is_in_process, AT_ONCE, 200);
+    let alone = client(Contender::Alone, is_in_process, AT_ONCE, never);
     let clients: Vec<_> = contenders
         .iter()
         .map(|contender| {
-            [200, 503].map(|others| client(*contender, is_in_process, AT_ONCE, others))
+            [never, every_other].map(|fails| client(*contender, is_in_process, AT_ONCE, fails))
         })
         .collect();
     let mut ratios = vec![Vec::new(); contenders.len()];
@@ -232,17 +253,20 @@ fn ratios(contenders: &[Contender], is_in_process: bool) -> Vec<f64> {
             }
         }
     }
-    ratios.iter_mut().map(|ratios| median(ratios)).collect()
+    let medians = ratios.iter_mut().map(|ratios| median(ratios));
+    contenders.into_iter().zip(medians).collect()
 }
 
 fn time_per_call(runtime: &Runtime, client: &Client, url: &Url) -> f64 {
     const LONG_ENOUGH: Duration = Duration::from_millis(10);
-    runtime.block_on(async {
+    let (client, url) = (client.clone(), url.clone());
+    // In a task, where requests are sent in earnest.
+    let timed = runtime.spawn(async move {
         let start = Instant::now();
         let mut calls = 0.0;
         while start.elapsed() < LONG_ENOUGH {
             for _ in 0..8 {
-                let response = client.send(get(url), &mut Extensions::new()).await;
+                let response = client.send(get(&url), &mut Extensions::new()).await;
                 let response = response.expect("an answer");
                 assert_eq!(response.status(), 200);
                 assert!(response.text().await.is_ok());
@@ -250,5 +274,6 @@ fn time_per_call(runtime: &Runtime, client: &Client, url: &Url) -> f64 {
             }
         }
         start.elapsed().as_secs_f64() / calls
-    })
+    });
+    runtime.block_on(timed).expect("a time")
 }

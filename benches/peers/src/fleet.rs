@@ -117,8 +117,7 @@ pub(crate) fn overload(contender: Contender, calls: u32, per_second: u32) -> Str
     let mut runs = runs(|seed| {
         let host = Host::new(seed).serving(f64::from(per_second));
         let starts = vec![Duration::ZERO; calls as usize];
-        let run = Run::of(contender, &host, starts, seed);
-        async move { run.await }
+        Run::of(contender, &host, starts, seed)
     });
     let ideal = f64::from(calls) / f64::from(per_second);
     let requests = median(
@@ -134,7 +133,7 @@ pub(crate) fn overload(contender: Contender, calls: u32, per_second: u32) -> Str
 
 /// The time that calls take with a gate, over the time without one: at 500 per second with 5 % random 500s, and for
 /// 1000 that a pause of 2 seconds made wait. Medians of five seeds.
-pub(crate) fn gate_where_none_is_needed(is_paused: bool) -> String {
+pub(crate) fn gate_over_none(is_paused: bool) -> String {
     let pause = if is_paused {
         2 * SECOND
     } else {

@@ -9,18 +9,19 @@ use http::Extensions;
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next};
 
-/// Answers every second request with 200, and the others as it is told, in one boxed future.
+/// Answers with 200, or with 503 where it is to fail, in one boxed future.
 #[derive(Clone)]
 pub(crate) struct Origin {
     count: Arc<AtomicU64>,
-    others: u16,
+    fails: fn(u64) -> bool,
 }
 
 impl Origin {
-    pub(crate) fn new(others: u16) -> Self {
+    /// `fails` gets the number of the request, counted from 0.
+    pub(crate) fn new(fails: fn(u64) -> bool) -> Self {
         Self {
             count: Arc::default(),
-            others,
+            fails,
         }
     }
 }
@@ -40,8 +41,8 @@ impl Middleware for Origin {
     {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let mut response = http::Response::new("");
-        if count.is_multiple_of(2) {
-            *response.status_mut() = http::StatusCode::from_u16(self.others).expect("a status");
+        if (self.fails)(count) {
+            *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
         }
         Box::pin(ready(Ok(response.into())))
     }

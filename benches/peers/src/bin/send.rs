@@ -20,10 +20,18 @@ fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let contender = Contender::named(&arguments[0]).expect("a contender");
     let count: u64 = arguments[1].parse().expect("a count");
-    let plan = Plan::exponential(Duration::from_secs(1), Duration::from_secs(30), 4);
-    let (client, url) = match arguments.get(2) {
-        Some(url) => (contender.client(plan), url.as_str()),
-        None => (contender.client_to(Origin::new(200), plan, 1), origin::URL),
+    let plan = Plan::exponential(Duration::from_millis(1), Duration::from_secs(30), 4);
+    let (client, url) = if let Some(url) = arguments.get(2) {
+        (contender.client(plan), url.as_str())
+    } else {
+        let fails: fn(u64) -> bool = match contender {
+            Contender::HereAfterFailure => |number| number == 0,
+            _ => |_| false,
+        };
+        (
+            contender.client_to(Origin::new(fails), plan, 1),
+            origin::URL,
+        )
     };
     let url: Url = url.parse().expect("a URL");
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -23,18 +23,29 @@ const YIELDS: u32 = 2;
 ///
 /// A zero delay does not sleep at all, and touches no timer if the body is complete already. Reading never makes the
 /// wait longer, but by at most 5 ms where there is none. Dropping the future drops the response.
-pub(crate) async fn wait_and_drain(response: Option<Response>, delay: Duration) {
-    if delay.is_zero() {
-        Box::pin(release(response, LONGEST_WITHOUT_DELAY)).await;
-        for _ in 0..YIELDS {
-            step_aside().await;
-        }
+pub(crate) fn wait_and_drain(
+    response: Option<Response>,
+    delay: Duration,
+) -> impl Future<Output = ()> {
+    let longest = if delay.is_zero() {
+        LONGEST_WITHOUT_DELAY
     } else {
-        // Begun before the draining, so that both run side by side.
-        let wait = sleep(delay);
-        // In a box that is gone for the rest of the wait: there may be many who wait.
-        Box::pin(release(response, LONGEST.min(delay))).await;
-        wait.await;
+        LONGEST.min(delay)
+    };
+    // In a box of its own, which is gone for the rest of the wait: many calls may be waiting.
+    let released = Box::pin(release(response, longest));
+    async move {
+        if delay.is_zero() {
+            released.await;
+            for _ in 0..YIELDS {
+                step_aside().await;
+            }
+        } else {
+            // Begun before the draining, so that both run side by side.
+            let wait = sleep(delay);
+            released.await;
+            wait.await;
+        }
     }
 }
 

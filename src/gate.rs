@@ -181,33 +181,37 @@ impl HostGate {
         }
     }
 
-    async fn pass_through(
-        &self,
+    /// Not an `async fn`, which would keep two places for each argument: a crowd waits in these futures.
+    #[allow(clippy::manual_async_fn)]
+    fn pass_through<'call>(
+        &'call self,
         request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response, Error> {
-        let key = self.key.as_ref().map(|key| key(&request));
-        let gate = self.gate(key.as_deref(), request.url());
-        let retry = UnsentRetry(extensions.get::<Spent>().cloned());
-        let pass = gate
-            .admit(self.latest(extensions))
-            .await
-            .map_err(|retry_at| turned_away(key, request.url(), retry_at))?;
-        retry.sent();
-        let (method, url) = (request.method().clone(), request.url().clone());
-        let result = next.run(request, extensions).await;
-        let attempt = Attempt::new(
-            1,
-            &method,
-            &url,
-            result.as_ref(),
-            &self.hints,
-            SystemTime::now,
-        );
-        let outcome = outcome(&attempt, self.classifier.classify(&attempt));
-        pass.answered(outcome, self.open_backoff);
-        result
+        extensions: &'call mut Extensions,
+        next: Next<'call>,
+    ) -> impl Future<Output = Result<Response, Error>> + Send + 'call {
+        async move {
+            let key = self.key.as_ref().map(|key| key(&request));
+            let gate = self.gate(key.as_deref(), request.url());
+            let retry = UnsentRetry(extensions.get::<Spent>().cloned());
+            let pass = gate
+                .admit(self.latest(extensions))
+                .await
+                .map_err(|retry_at| turned_away(key, request.url(), retry_at))?;
+            retry.sent();
+            let (method, url) = (request.method().clone(), request.url().clone());
+            let result = next.run(request, extensions).await;
+            let attempt = Attempt::new(
+                1,
+                &method,
+                &url,
+                result.as_ref(),
+                &self.hints,
+                SystemTime::now,
+            );
+            let outcome = outcome(&attempt, self.classifier.classify(&attempt));
+            pass.answered(outcome, self.open_backoff);
+            result
+        }
     }
 
     /// How many requests wait at all gates together.

@@ -97,6 +97,10 @@ impl Session {
     /// Notes that a retry was waited for.
     pub(crate) fn waited(&mut self, event: RetryEvent) {
         self.record.slept = self.record.slept.saturating_add(event.delay);
+        // Most calls need one retry, and a vector that grows by itself begins with room for four.
+        if self.record.history.is_empty() {
+            self.record.history.reserve_exact(1);
+        }
         self.record.history.push(event);
     }
 

@@ -9,6 +9,9 @@
 //! countdown on a terminal, as plain lines elsewhere. The exit status is 0 if every URL was fetched, 1 if one was not,
 //! and 2 if the arguments were no good.
 
+#[path = "support/console.rs"]
+mod console;
+
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
+use console::{complain, first_paragraph, in_one_line, say};
 use http::Extensions;
 use humantime::{format_duration, parse_duration};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -282,7 +286,7 @@ impl Screen {
         self.total.inc(1);
         self.bars.suspend(|| {
             // Whoever closed the pipe has seen enough.
-            let _ = writeln!(io::stdout(), "{}", in_one_line(result));
+            say(&format!("{}\n", in_one_line(result)));
         });
         if self.total.length() == Some(self.total.position()) {
             self.total.finish_and_clear();
@@ -346,22 +350,6 @@ fn web_url(text: &str) -> Result<Url, String> {
         "http" | "https" => Ok(url),
         other => Err(format!("{other} is neither http nor https")),
     }
-}
-
-fn complain(reason: &str, status: u8) -> ExitCode {
-    let _ = writeln!(io::stderr(), "{}", in_one_line(reason));
-    ExitCode::from(status)
-}
-
-/// What is wrong, without the advice that follows it.
-fn first_paragraph(text: &str) -> String {
-    let lines = text.lines().map(str::trim);
-    let paragraph: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
-    paragraph.join(" ")
-}
-
-fn in_one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }
 
 /// The last error of the chain: the ones around it say little more than "a request failed".

@@ -7,6 +7,8 @@
 //!
 //! The retry layer and the gate are the real ones, under tokio's virtual time; only the host below them is a model.
 
+#[path = "support/console.rs"]
+mod console;
 #[path = "support/contention.rs"]
 mod contention;
 #[path = "support/crowd.rs"]
@@ -14,14 +16,18 @@ mod crowd;
 #[path = "support/plot.rs"]
 mod plot;
 
-use std::io::{IsTerminal, Write};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use crowd::{BIN, Host, Outcome};
-use plot::Panel;
+use clap::error::ErrorKind;
+use console::{complain, first_paragraph, say};
+use crowd::{BIN, Host, Outcome, float};
+use humantime::{format_duration, parse_duration};
+use plot::{Panel, number};
 use reqwest_jitter::{Backoff, HostGate, Jitter, JitteredRetryMiddleware, RetryPolicy};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 
@@ -35,10 +41,10 @@ struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: Option<u32>,
     /// The longest first delay
-    #[arg(long, default_value = "500ms", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "500ms", value_parser = parse_duration)]
     base: Duration,
     /// The longest delay at all
-    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "10s", value_parser = parse_duration)]
     cap: Duration,
     /// How often each client tries, 1 to 20
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=20))]
@@ -89,80 +95,92 @@ const SCENARIOS: [Scenario; 5] = [
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) if error.use_stderr() => return refuse(&reason(&error)),
-        Err(help) => {
-            print!("{help}");
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            say(&error.to_string());
             return ExitCode::SUCCESS;
         }
+        Err(error) => return complain(&first_paragraph(&error.to_string()), 2),
     };
-    if let Err(error) = writable(&arguments.out) {
-        return refuse(&format!(
-            "can't write to {}: {error}",
-            arguments.out.display()
-        ));
+    let (svg, png) = (
+        arguments.out.join("herd.svg"),
+        arguments.out.join("herd.png"),
+    );
+    // Found out before the simulation, which may take minutes.
+    let checked = arguments
+        .check()
+        .and_then(|()| plot::check_writable(&[&svg, &png]));
+    if let Err(reason) = checked {
+        return complain(&format!("error: {reason}"), 2);
     }
-    match run(&arguments) {
+    match run(&arguments, &svg, &png) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("herd: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => complain(&format!("error: {error}"), 1),
     }
 }
 
-fn refuse(reason: &str) -> ExitCode {
-    eprintln!("herd: {reason}");
-    ExitCode::from(2)
+impl Arguments {
+    fn check(&self) -> Result<(), String> {
+        for (name, duration) in [("--base", self.base), ("--cap", self.cap)] {
+            if duration > LONGEST {
+                return Err(format!("{name} is longer than an hour"));
+            }
+        }
+        if self.base.is_zero() {
+            return Err("--base 0s means no wait at all: there is nothing to spread".to_owned());
+        }
+        if self.cap < self.base {
+            return Err(format!(
+                "--cap {} is shorter than --base {}",
+                format_duration(self.cap),
+                format_duration(self.base)
+            ));
+        }
+        Ok(())
+    }
 }
 
-/// The first line of clap's complaint, which is the one that says what is wrong.
-fn reason(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    first.trim_start_matches("error: ").to_owned()
-}
+const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// Found out before the simulation, which may take minutes.
-fn writable(directory: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(directory)?;
-    let probe = directory.join(".herd-probe");
-    std::fs::write(&probe, "")?;
-    std::fs::remove_file(probe)
-}
-
-fn run(arguments: &Arguments) -> anyhow::Result<()> {
+fn run(arguments: &Arguments, svg: &Path, png: &Path) -> anyhow::Result<()> {
     let rate = arguments
         .rate
         .unwrap_or((arguments.clients / 5).clamp(1, 5000));
     let ideal = f64::from(arguments.clients) / f64::from(rate);
-    println!(
-        "{} clients call at once; the host serves {rate} per second, so that {ideal:.1} s would do.",
-        arguments.clients
+    let title = format!(
+        "{} clients fail at once; the host serves {} per second",
+        number(f64::from(arguments.clients)),
+        number(f64::from(rate))
     );
-    println!("Requests per 100 ms, the first 6 s, and what it came to:\n");
+    say(&format!("{title}, so that {ideal:.1} s would do.\n"));
+    say("Requests per 100 ms, the first 6 s, and what it came to:\n\n");
     let mut panels = Vec::new();
     for scenario in &SCENARIOS {
         let outcome = gather(arguments, rate, scenario)?;
-        print(scenario.name, &outcome);
+        say(&bars_and_figures(scenario.name, &outcome));
         panels.push(panel(scenario.name, &outcome));
     }
-    contention();
-    let svg = arguments.out.join("herd.svg");
+    say(&contention());
     plot::bars(
-        &svg,
-        Some(&arguments.out.join("herd.png")),
-        &format!(
-            "{} clients fail at once; the host serves {rate} per second",
-            arguments.clients
-        ),
+        svg,
+        png,
+        &title,
         "time in s",
         "requests per 100 ms",
-        false,
+        dwarfs_the_rest(arguments.clients, rate),
         &panels,
     )
     .map_err(|error| anyhow::anyhow!("{}: {error}", svg.display()))?;
-    println!("\npictures: {} and herd.png beside it", svg.display());
+    say(&format!(
+        "\npictures: {} and herd.png beside it\n",
+        svg.display()
+    ));
     Ok(())
+}
+
+/// Whether the herd itself, the first bar, is so high that what the host serves would not be seen beside it.
+fn dwarfs_the_rest(clients: u32, rate: u32) -> bool {
+    let served_per_bar = (rate / 10).max(1);
+    clients / served_per_bar > 100
 }
 
 fn gather(arguments: &Arguments, rate: u32, scenario: &Scenario) -> anyhow::Result<Outcome> {
@@ -191,7 +209,7 @@ fn gather(arguments: &Arguments, rate: u32, scenario: &Scenario) -> anyhow::Resu
     let outcome = crowd::gather(clients, rate, build, move |so_far| {
         progress(name, so_far, clients);
     })?;
-    if std::io::stderr().is_terminal() {
+    if io::stderr().is_terminal() {
         eprint!("\r\x1b[K");
     }
     Ok(outcome)
@@ -202,15 +220,15 @@ fn progress(name: &str, so_far: &Outcome, clients: u32) {
         "{name}: {} requests, {} of {clients} clients are done",
         so_far.requests, so_far.calls
     );
-    if std::io::stderr().is_terminal() {
+    if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{line}");
-        let _ = std::io::stderr().flush();
+        let _ = io::stderr().flush();
     } else if so_far.requests % (1 << 19) == 0 {
         eprintln!("{line}");
     }
 }
 
-fn print(name: &str, outcome: &Outcome) {
+fn bars_and_figures(name: &str, outcome: &Outcome) -> String {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let heights: Vec<u64> = outcome
         .bins
@@ -226,55 +244,49 @@ fn print(name: &str, outcome: &Outcome) {
             BARS[usize::try_from((height.min(&highest) * 8).div_ceil(highest)).unwrap_or(8)]
         })
         .collect();
-    println!("{name:<22}|{line:<60}|");
-    #[allow(clippy::cast_precision_loss)] // Counts that a person reads with two decimals.
-    let per_call = outcome.requests as f64 / outcome.calls.max(1) as f64;
-    println!(
-        "{:<22} {per_call:.2} requests per call; done after {:.1} s; at most {} retries in 100 ms; {} gave up\n",
+    format!(
+        "{name:<22}|{line:<60}|\n{:<22} {:.2} requests per call; done after {:.1} s; at most {} retries in 100 ms; {} gave up\n\n",
         "",
+        outcome.requests_per_call(),
         outcome.done.as_secs_f64(),
-        outcome.peak,
-        outcome.given_up
-    );
+        number(float(outcome.peak)),
+        number(float(outcome.given_up)),
+    )
 }
 
 fn panel(name: &str, outcome: &Outcome) -> Panel {
     // So long that the slowest scenario that still matters is seen, and the others are legible.
     const SHOWN: usize = 150;
     let width = BIN.as_secs_f64();
-    #[allow(clippy::cast_precision_loss)] // A plot has no use for the last digits.
-    let (x, y) = outcome
-        .bins
-        .iter()
-        .take(SHOWN)
-        .enumerate()
-        .map(|(index, bin)| (index as f64 * width, (bin.served + bin.refused) as f64))
-        .unzip();
-    #[allow(clippy::cast_precision_loss)]
-    let per_call = outcome.requests as f64 / outcome.calls.max(1) as f64;
+    let shown = outcome.bins.iter().take(SHOWN);
     Panel {
         title: format!(
-            "{name}: {per_call:.2} requests per call, {} gave up",
-            outcome.given_up
+            "{name}: {:.2} requests per call, {} gave up",
+            outcome.requests_per_call(),
+            number(float(outcome.given_up))
         ),
-        x,
-        y,
+        x: (0_u32..)
+            .take(shown.len())
+            .map(|index| f64::from(index) * width)
+            .collect(),
+        y: shown.map(|bin| float(bin.served + bin.refused)).collect(),
         width,
     }
 }
 
-fn contention() {
-    println!(
-        "The published contention model: 100 clients write one row, one at a time can succeed; cap 2 s.\n"
-    );
-    println!("                    calls  published      done in ms  published");
+fn contention() -> String {
+    let mut text = "The published contention model: 100 clients write one row, one at a time can succeed; cap 2 s.\n\n\
+                    \x20                   calls  published      done in ms  published\n"
+        .to_owned();
     for row in contention::rows() {
         let (calls, milliseconds) = contention::simulate(row.backoff, 20);
-        println!(
+        let _ = writeln!(
+            text,
             "{:<16} {calls:>8.0} {:>10.0} {milliseconds:>15.0} {:>10.0}",
             row.name, row.published_calls, row.published_ms
         );
     }
+    text
 }
 
 #[cfg(test)]

@@ -8,19 +8,20 @@
 //! where `--out` says, show the same policy with each jitter. Nothing is sent. The exit status is 2 if the arguments
 //! were no good or the pictures can't be written.
 
+#[path = "support/console.rs"]
+mod console;
 #[path = "support/plot.rs"]
 mod plot;
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
+use console::{complain, first_paragraph, say};
 use humantime::{format_duration, parse_duration};
 use plot::Panel;
 use reqwest_jitter::{Backoff, Jitter};
@@ -91,11 +92,11 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        Err(error) => return complain(&first_paragraph(&error.to_string())),
+        Err(error) => return complain(&first_paragraph(&error.to_string()), 2),
     };
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(&format!("error: {error}")),
+        Err(error) => complain(&format!("error: {error}"), 2),
     }
 }
 
@@ -103,11 +104,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let backoff = arguments.backoff()?;
     let svg = arguments.out.join("preview.svg");
     let png = arguments.out.join("preview.png");
-    fs::create_dir_all(&arguments.out).map_err(|error| cannot_write(&arguments.out, &error))?;
-    for picture in [&svg, &png] {
-        let opened = OpenOptions::new().append(true).create(true).open(picture);
-        opened.map_err(|error| cannot_write(picture, &error))?;
-    }
+    plot::check_writable(&[&svg, &png])?;
 
     let retries = arguments.max_attempts - 1;
     let rows = schedule(backoff, arguments.jitter, retries, arguments.seed);
@@ -120,7 +117,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
     plot::bars(
         &svg,
-        Some(&png),
+        &png,
         &format!(
             "Total wait of a call whose every attempt fails: {}",
             arguments.limits()
@@ -136,10 +133,6 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         svg.display()
     ));
     Ok(())
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> String {
-    format!("can't write to {}: {error}", path.display())
 }
 
 /// How long one retry waits, in milliseconds.
@@ -376,24 +369,6 @@ impl Arguments {
             self.max_attempts
         )
     }
-}
-
-fn say(text: &str) {
-    // Whoever closed the pipe has seen enough.
-    let _ = io::stdout().write_all(text.as_bytes());
-}
-
-fn complain(reason: &str) -> ExitCode {
-    let reason = reason.replace(char::is_control, " ");
-    let _ = writeln!(io::stderr(), "{reason}");
-    ExitCode::from(2)
-}
-
-/// What is wrong, without the advice that follows it.
-fn first_paragraph(text: &str) -> String {
-    let lines = text.lines().map(str::trim);
-    let paragraph: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
-    paragraph.join(" ")
 }
 
 #[cfg(test)]

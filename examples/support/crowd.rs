@@ -168,7 +168,16 @@ impl Middleware for Host {
     }
 }
 
+#[allow(clippy::cast_precision_loss)] // Counts that a person reads, or sees in a plot.
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}
+
 impl Outcome {
+    pub(crate) fn requests_per_call(&self) -> f64 {
+        float(self.requests) / float(self.calls.max(1))
+    }
+
     fn note(&mut self, elapsed: Duration, is_served: bool, is_retry: bool) {
         let index = usize::try_from(elapsed.as_millis() / BIN.as_millis()).unwrap_or(usize::MAX);
         if self.bins.len() <= index {

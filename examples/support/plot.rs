@@ -4,6 +4,7 @@
 //! is installed here.
 
 use std::error::Error;
+use std::fs::{self, OpenOptions};
 use std::ops::Range;
 use std::path::Path;
 
@@ -33,15 +34,27 @@ const WIDTH: u32 = 1040;
 const TITLE_HEIGHT: u32 = 44;
 const ROW_HEIGHT: u32 = 250;
 
-/// Draws the panels in a grid of two columns below a title, all with the same x range and their own y range unless
-/// `shared_y`, as SVG at `svg` and, if given, as PNG at `png`.
+/// Makes sure that files can be written there, and the directories that they are in: before the work that fills them.
+pub(crate) fn check_writable(files: &[&Path]) -> Result<(), String> {
+    for file in files {
+        let directory = file.parent().unwrap_or(Path::new("."));
+        let opened = fs::create_dir_all(directory)
+            .and_then(|()| OpenOptions::new().append(true).create(true).open(file));
+        opened.map_err(|error| format!("can't write to {}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Draws the panels in a grid of two columns below a title, all with the same x range, as SVG at `svg` and as PNG at
+/// `png`. Heights are measured by the highest bar of each panel, or by powers of ten that are the same for all panels: for
+/// what differs so much that most of it would lie on the ground.
 pub(crate) fn bars(
     svg: &Path,
-    png: Option<&Path>,
+    png: &Path,
     title: &str,
     x_label: &str,
     y_label: &str,
-    shared_y: bool,
+    is_logarithmic: bool,
     panels: &[Panel],
 ) -> Result<(), Box<dyn Error>> {
     register_font("sans-serif", FontStyle::Normal, FONT)
@@ -50,7 +63,7 @@ pub(crate) fn bars(
         title,
         x_label,
         y_label,
-        shared_y,
+        is_logarithmic,
         panels,
     };
     let rows = u32::try_from(panels.len().div_ceil(COLUMNS).max(1))?;
@@ -61,12 +74,10 @@ pub(crate) fn bars(
         &SVGBackend::with_string(&mut text, (width, height)).into_drawing_area(),
         1,
     )?;
-    std::fs::write(svg, text)?;
-    if let Some(png) = png {
-        // Two pixels to each point, for screens that have them.
-        let size = (2 * width, 2 * height);
-        figure.draw(&BitMapBackend::new(png, size).into_drawing_area(), 2)?;
-    }
+    fs::write(svg, text)?;
+    // Two pixels to each point, for screens that have them.
+    let size = (2 * width, 2 * height);
+    figure.draw(&BitMapBackend::new(png, size).into_drawing_area(), 2)?;
     Ok(())
 }
 
@@ -74,31 +85,31 @@ struct Figure<'a> {
     title: &'a str,
     x_label: &'a str,
     y_label: &'a str,
-    shared_y: bool,
+    is_logarithmic: bool,
     panels: &'a [Panel],
 }
 
 impl Figure<'_> {
-    /// Draws everything `scale` times as large.
+    /// Draws everything `zoom` times as large.
     fn draw<B: DrawingBackend>(
         &self,
         area: &DrawingArea<B, Shift>,
-        scale: u32,
+        zoom: u32,
     ) -> Result<(), Box<dyn Error>>
     where
         B::ErrorType: 'static,
     {
         area.fill(&GROUND)?;
-        let (top, below) = area.split_vertically(TITLE_HEIGHT * scale);
+        let (top, below) = area.split_vertically(TITLE_HEIGHT * zoom);
         let middle = (
-            i32::try_from(WIDTH * scale / 2)?,
-            i32::try_from(TITLE_HEIGHT * scale / 2)?,
+            i32::try_from(WIDTH * zoom / 2)?,
+            i32::try_from(TITLE_HEIGHT * zoom / 2)?,
         );
-        let centred = font(22, scale).pos(Pos::new(HPos::Center, VPos::Center));
+        let centred = font(22, zoom).pos(Pos::new(HPos::Center, VPos::Center));
         top.draw_text(self.title, &centred, middle)?;
         let rows = self.panels.len().div_ceil(COLUMNS).max(1);
         let x = self.x_range();
-        let highest = self.panels.iter().map(Panel::highest).fold(0.0, f64::max);
+        let highest = self.panels.iter().map(Panel::highest).fold(1.0, f64::max);
         // As many as stand side by side without touching.
         let x_labels = (60 / (number(x.end.floor()).len() + 2)).clamp(3, 9);
         // The same for all panels, so that their axes stand in line.
@@ -109,37 +120,62 @@ impl Figure<'_> {
             .max()
             .unwrap_or(1);
         for (panel, cell) in self.panels.iter().zip(below.split_evenly((rows, COLUMNS))) {
-            let top = if self.shared_y {
-                highest
+            let y = if self.is_logarithmic {
+                // From where a bar of one can still be seen.
+                -0.3..highest.log10() + 0.1
+            } else if panel.highest() > 0.0 {
+                0.0..panel.highest() * 1.05
             } else {
-                panel.highest()
+                0.0..1.0
             };
-            let top = if top > 0.0 { top * 1.05 } else { 1.0 };
+            let y_labels = if self.is_logarithmic {
+                // One for each power of ten.
+                format!("{highest:.0}").len() + 1
+            } else {
+                6
+            };
+            let bottom = y.start;
+            let place = |value: f64| {
+                if self.is_logarithmic {
+                    value.log10()
+                } else {
+                    value
+                }
+            };
+            let label = |place: &f64| {
+                if !self.is_logarithmic {
+                    number(*place)
+                } else if same(*place, place.round()) {
+                    number(10_f64.powf(*place))
+                } else {
+                    String::new()
+                }
+            };
             let mut chart = ChartBuilder::on(&cell)
-                .margin(6 * scale)
-                .margin_right(22 * scale)
-                .caption(&panel.title, font(17, scale))
-                .x_label_area_size(42 * scale)
-                .y_label_area_size((38 + 8 * u32::try_from(label_width)?) * scale)
-                .build_cartesian_2d(x.clone(), 0.0..top)?;
+                .margin(6 * zoom)
+                .margin_right(22 * zoom)
+                .caption(&panel.title, font(17, zoom))
+                .x_label_area_size(42 * zoom)
+                .y_label_area_size((38 + 8 * u32::try_from(label_width)?) * zoom)
+                .build_cartesian_2d(x.clone(), y)?;
             chart
                 .configure_mesh()
                 .disable_x_mesh()
-                .bold_line_style(LINE.stroke_width(scale))
+                .bold_line_style(LINE.stroke_width(zoom))
                 .light_line_style(TRANSPARENT)
-                .axis_style(TEXT.stroke_width(scale))
+                .axis_style(TEXT.stroke_width(zoom))
                 .x_labels(x_labels)
-                .y_labels(6)
+                .y_labels(y_labels)
                 .x_label_formatter(&|x| number(*x))
-                .y_label_formatter(&|y| number(*y))
-                .label_style(font(15, scale))
-                .axis_desc_style(font(15, scale))
+                .y_label_formatter(&label)
+                .label_style(font(15, zoom))
+                .axis_desc_style(font(15, zoom))
                 .x_desc(self.x_label)
                 .y_desc(self.y_label)
                 .draw()?;
             chart.draw_series(
                 panel
-                    .outlines()
+                    .outlines(bottom, place)
                     .into_iter()
                     .map(|outline| Polygon::new(outline, BAR.filled())),
             )?;
@@ -166,13 +202,14 @@ impl Panel {
     }
 
     /// The outlines of the bars that stand side by side: a fraction of the size that the bars themselves would need.
-    fn outlines(&self) -> Vec<Vec<(f64, f64)>> {
+    fn outlines(&self, bottom: f64, place: impl Fn(f64) -> f64) -> Vec<Vec<(f64, f64)>> {
         let mut outlines: Vec<Vec<(f64, f64)>> = Vec::new();
         let mut end = f64::NEG_INFINITY;
         for (&left, &y) in self.x.iter().zip(&self.y) {
             if y <= 0.0 {
                 continue;
             }
+            let y = place(y);
             let right = left + self.width;
             let touches = (left - end).abs() < self.width / 1000.0;
             match outlines.last_mut() {
@@ -186,15 +223,15 @@ impl Panel {
                 }
                 _ => {
                     if let Some(outline) = outlines.last_mut() {
-                        outline.push((end, 0.0));
+                        outline.push((end, bottom));
                     }
-                    outlines.push(vec![(left, 0.0), (left, y), (right, y)]);
+                    outlines.push(vec![(left, bottom), (left, y), (right, y)]);
                 }
             }
             end = right;
         }
         if let Some(outline) = outlines.last_mut() {
-            outline.push((end, 0.0));
+            outline.push((end, bottom));
         }
         outlines
     }
@@ -204,12 +241,12 @@ fn same(a: f64, b: f64) -> bool {
     (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs())
 }
 
-fn font(size: u32, scale: u32) -> TextStyle<'static> {
-    ("sans-serif", size * scale).into_font().color(&TEXT)
+fn font(size: u32, zoom: u32) -> TextStyle<'static> {
+    ("sans-serif", size * zoom).into_font().color(&TEXT)
 }
 
 /// `1 234 567`, `0.25`: as many digits as it takes.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));

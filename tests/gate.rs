@@ -555,9 +555,15 @@ fn offered(per_second: u32, seconds: u32) -> Vec<Duration> {
 
 #[tokio::test(start_paused = true)]
 async fn a_crowd_meets_the_pace_that_the_host_bears() {
-    for (calls, per_second) in [(500_u32, 100.0), (10_000, 1000.0)] {
+    // At the last pace, a timer's tick lets as many through as judge a slow one; and within two seconds, the waits of
+    // those who came first weigh more.
+    for (calls, per_second, longest) in [
+        (500_u32, 100.0, 1.15),
+        (10_000, 1000.0, 1.15),
+        (40_000, 20_000.0, 1.5),
+    ] {
         let (mut per_call, mut time) = (vec![], vec![]);
-        // Five for the smaller crowd; the larger one hardly differs from seed to seed.
+        // Five for the smallest crowd; the larger ones hardly differ from seed to seed.
         for seed in 1..=if calls > 1000 { 1 } else { 5 } {
             let host = Host::new(seed).serving(per_second);
             let starts = vec![Duration::ZERO; calls as usize];
@@ -566,8 +572,9 @@ async fn a_crowd_meets_the_pace_that_the_host_bears() {
             per_call.push(figures.per_call);
             time.push(figures.time.as_secs_f64() / (f64::from(calls) / per_second));
         }
-        assert!(median(per_call) <= 2.25);
-        assert!(median(time) <= 1.15);
+        let (per_call, time) = (median(per_call), median(time));
+        assert!(per_call <= 2.25, "{per_call} at {per_second}");
+        assert!(time <= longest, "{time} at {per_second}");
     }
 }
 

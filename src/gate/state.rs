@@ -393,7 +393,7 @@ struct Pace {
     failed: u32,
     /// Windows since the pace last fell.
     windows: u32,
-    /// Failures in a window at a pace that the host bears.
+    /// Failures in twenty at a pace that the host bears.
     tolerated: u32,
 }
 
@@ -407,9 +407,12 @@ struct Start {
 impl Pace {
     /// Answers that judge a pace. Fewer can't tell one failure in ten from one in five; more learn too slowly.
     const WINDOW: u32 = 20;
-    /// So many of them may fail by chance.
+    /// How long they take to be sent, at least. Timers fire once in a millisecond, so that a fast pace is a burst at each
+    /// tick: its first twenty answers tell what a host bears at once, and not what it bears per second.
+    const LEAST_SPAN: f64 = 0.005;
+    /// So many in twenty may fail by chance.
     const CHANCE: u32 = 2;
-    /// So many end the start if exceeded. More than chance makes of a few per cent: an end too early costs far more
+    /// So many in twenty end the start if exceeded. More than chance makes of a few per cent: an end too early costs far more
     /// than the few requests of a step too many.
     const END_OF_START: u32 = 5;
     /// Where more fail after a fall, it fell too little to show what fails at any pace.
@@ -478,6 +481,18 @@ impl Pace {
         self.step
     }
 
+    /// How many answers judge this pace.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The pace is no more than a million.
+    fn window(&self) -> u32 {
+        Self::WINDOW.max((self.per_second * Self::LEAST_SPAN).ceil() as u32)
+    }
+
+    fn failed_in_twenty(&self) -> u32 {
+        self.failed
+            .saturating_mul(Self::WINDOW)
+            .div_ceil(self.window())
+    }
+
     /// Learns from an answer; false if what fails here is not for the pace to mend.
     fn answered(&mut self, step: u64, accepted: bool, now: Instant, round_trip: f64) -> bool {
         if accepted {
@@ -491,9 +506,9 @@ impl Pace {
         } else {
             self.failed = self.failed.saturating_add(1);
         }
-        let is_full = self.accepted.saturating_add(self.failed) >= Self::WINDOW;
+        let is_full = self.accepted.saturating_add(self.failed) >= self.window();
         if self.start.is_some() {
-            if self.failed > Self::END_OF_START {
+            if self.failed_in_twenty() > Self::END_OF_START {
                 self.fall(now, round_trip);
             } else if is_full {
                 self.accepted = 0;
@@ -523,10 +538,11 @@ impl Pace {
     }
 
     fn judge(&mut self, now: Instant, round_trip: f64) {
-        if self.windows == 0 && self.failed <= Self::MOST_TOLERATED {
-            self.tolerated = self.failed;
+        let failed = self.failed_in_twenty();
+        if self.windows == 0 && failed <= Self::MOST_TOLERATED {
+            self.tolerated = failed;
         }
-        if self.failed > self.tolerated.saturating_add(Self::CHANCE) {
+        if failed > self.tolerated.saturating_add(Self::CHANCE) {
             return self.fall(now, round_trip);
         }
         self.windows = self.windows.saturating_add(1);

@@ -78,12 +78,17 @@ fn count_retry(event: &RetryEvent) {
 }
 
 fn count_give_up(report: &RetryReport) {
-    counter!("http_client_give_ups_total", "stop" => report.stop().to_string()).increment(1);
+    let labels = [
+        ("origin", report.origin().to_owned()),
+        ("stop", report.stop().to_string()),
+    ];
+    counter!("http_client_give_ups_total", &labels).increment(1);
 }
 
 fn print_report(report: &RetryReport) {
     println!(
-        "{} attempts, {:?} asleep, ended by {}",
+        "{}: {} attempts, {:?} asleep, ended by {}",
+        report.origin(),
         report.attempts(),
         report.slept(),
         report.stop()

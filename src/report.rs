@@ -36,6 +36,7 @@ pub struct RetryReport {
 
 #[derive(Debug)]
 struct Inner {
+    origin: Origin,
     attempts: u32,
     slept: Duration,
     last_cause: Option<Cause>,
@@ -54,6 +55,12 @@ impl RetryReport {
     #[must_use]
     pub fn from_extensions(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
+    }
+
+    /// Returns where the request went: scheme, host and port, as in `https://example.com`.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        self.inner.origin.as_str()
     }
 
     /// Returns how often the request was sent.
@@ -251,9 +258,10 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn close(self, attempts: u32, stop: StopReason) -> RetryReport {
+    pub(crate) fn close(self, origin: Origin, attempts: u32, stop: StopReason) -> RetryReport {
         RetryReport {
             inner: Arc::new(Inner {
+                origin,
                 attempts,
                 slept: self.slept,
                 last_cause: self.last_cause,

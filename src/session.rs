@@ -120,7 +120,7 @@ impl Session {
     }
 
     pub(crate) fn close(self, stop: StopReason) -> RetryReport {
-        self.record.close(self.attempt, stop)
+        self.record.close(self.origin, self.attempt, stop)
     }
 
     /// Whether, and after which delay, the next attempt may begin.

@@ -243,6 +243,7 @@ async fn an_origin_is_scheme_host_and_port_and_nothing_else() {
         )
         .await;
         assert_eq!(told.retries[0].origin(), origin);
+        assert_eq!(told.given_up[0].origin(), origin);
     }
 }
 

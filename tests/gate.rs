@@ -578,6 +578,33 @@ async fn a_crowd_meets_the_pace_that_the_host_bears() {
     }
 }
 
+/// It bears less than one request per round trip: the recovery's first pace is too fast by far, and nothing is accepted
+/// at it but the probe.
+#[tokio::test(start_paused = true)]
+async fn a_slow_host_is_paced_like_a_fast_one() {
+    for (calls, per_second) in [(50, 10.0), (200, 10.0), (200, 1.0)] {
+        for seed in 1..=3 {
+            let host = Host::new(seed).serving(per_second);
+            let starts = vec![Duration::ZERO; calls];
+            let gate = HostGate::new().with_max_wait(Duration::MAX);
+            let figures = run(
+                &host,
+                Some(gate),
+                policy().with_max_attempts(5),
+                starts,
+                seed,
+            )
+            .await;
+            assert_eq!(figures.gave_up, 0, "{calls} at {per_second}");
+            assert!(
+                figures.per_call <= 2.5,
+                "{} at {per_second}",
+                figures.per_call
+            );
+        }
+    }
+}
+
 /// Each overshoot costs a whole wait here, so that what one recovery finds out must not be lost on the next.
 #[tokio::test(start_paused = true)]
 async fn a_host_that_names_a_wait_whenever_it_is_overrun_is_not_overrun_in_the_same_way_again() {

@@ -420,7 +420,7 @@ impl Pace {
     /// Windows after a fall in which the pace only creeps: that is where the limit was. Beyond them it was left behind.
     const CAREFUL: u32 = 8;
     /// A host that bears less is not recovering.
-    const SLOWEST: f64 = 1.0;
+    const SLOWEST: f64 = 0.1;
     const FASTEST: f64 = 1e6;
     /// Timers fire late by up to a millisecond, and tasks run later than that. Slots missed by so much are made up for,
     /// or else no pace above the timer's could be kept; no more than that, or else a stall would end in a burst.
@@ -568,7 +568,8 @@ impl Pace {
                 .saturating_duration_since(start.at)
                 .as_secs_f64()
                 .max(round_trip);
-            return (start.accepted / elapsed).min(self.per_second / 2.0);
+            // Who accepts nothing in this time has accepted the probe before it: that is at most one.
+            return (start.accepted.max(1.0) / elapsed).min(self.per_second / 2.0);
         }
         let answers = self.accepted.saturating_add(self.failed).max(1);
         let accepted = f64::from(self.accepted) / f64::from(answers);

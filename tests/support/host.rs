@@ -71,13 +71,14 @@ impl Host {
         self
     }
 
-    /// Serves so many per second, with a tenth of a second's worth in hand.
+    /// Serves so many per second, with a tenth of a second's worth in hand, and one at least.
     pub(crate) fn serving(self, per_second: f64) -> Self {
+        let burst = (per_second / 10.0).max(1.0);
         self.with(|state| {
             state.limit = Some(Limit {
                 per_second,
-                burst: per_second / 10.0,
-                tokens: per_second / 10.0,
+                burst,
+                tokens: burst,
                 filled_at: Instant::now(),
             });
         })

@@ -65,11 +65,10 @@ pub(crate) fn idempotency_key() -> Option<http::HeaderValue> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
 
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let random = [
+    let random = uuid::Uuid::from_u64_pair(
         KEYS.hash_one((count, "high")),
         KEYS.hash_one((count, "low")),
-    ];
-    let [high, low] = random.map(u128::from);
-    let key = uuid::Builder::from_random_bytes(((high << 64) | low).to_ne_bytes()).into_uuid();
+    );
+    let key = uuid::Builder::from_random_bytes(random.into_bytes()).into_uuid();
     format!("\"{key}\"").parse().ok()
 }

@@ -227,6 +227,23 @@ async fn causes_are_few_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_status_that_was_made_retryable_has_the_cause_of_its_kind() {
+    for (code, cause) in [
+        (403, Cause::Other("status")),
+        (429, Cause::Throttled),
+        (499, Cause::Other("status")),
+        (500, Cause::ServerError),
+        (501, Cause::ServerError),
+        (599, Cause::ServerError),
+        (600, Cause::Other("status")),
+    ] {
+        let classifier = DefaultClassifier::new().with_status(code, Effect::Unknown);
+        let report = outcome(classifier, Method::GET, status(code)).await;
+        assert_eq!(report.unwrap().last_cause(), Some(cause), "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_error_is_retried_as_far_as_its_effect_is_known() {
     for (answer, sent) in [(unreachable(), 2), (timed_out(), 1)] {
         let origin = ScriptedOrigin::new([answer, status(200)]);

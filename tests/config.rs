@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use reqwest_jitter::{Backoff, Jitter, Replay, RetryPolicy};
 use serde::Deserialize;
+use serde::de::value::{Error as ValueError, MapDeserializer};
 
 fn toml(text: &str) -> Result<RetryPolicy, String> {
     toml::from_str(text).map_err(|error| error.to_string())
@@ -182,6 +183,16 @@ fn an_unknown_key_is_named_with_those_that_are_known() {
             &format!("unknown field `{key}`, expected one of {keys}"),
         );
     }
+}
+
+#[test]
+fn a_key_that_is_no_word_is_refused() {
+    let table = [(7_u32, "200ms")].into_iter();
+    let refused = RetryPolicy::deserialize(MapDeserializer::<_, ValueError>::new(table));
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "invalid type: integer `7`, expected a key of a retry policy"
+    );
 }
 
 #[test]

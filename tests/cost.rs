@@ -2,14 +2,19 @@
 
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use http::Extensions;
+use http::{Extensions, StatusCode};
 use reqwest::{Body, Method, Request, Response};
-use reqwest_jitter::{JitteredRetryMiddleware, RetryOverride};
+use reqwest_jitter::{Backoff, JitteredRetryMiddleware, RetryOverride, RetryPolicy};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware, Next};
 
-/// Answers everything with 200, in one boxed future.
-struct Origin;
+/// Answers with 200, or with 500 and 200 in turn, in one boxed future.
+struct Origin {
+    fails_first: bool,
+    answers: AtomicU64,
+}
 
 impl Middleware for Origin {
     fn handle<'a, 'b, 'c, 'd>(
@@ -24,17 +29,25 @@ impl Middleware for Origin {
         'c: 'd,
         Self: 'd,
     {
-        Box::pin(ready(Ok(http::Response::new("").into())))
+        let mut response = http::Response::new("");
+        if self.fails_first && self.answers.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        }
+        Box::pin(ready(Ok(response.into())))
     }
 }
 
-fn client(retry: Option<JitteredRetryMiddleware>) -> ClientWithMiddleware {
+fn client(retry: Option<JitteredRetryMiddleware>, fails_first: bool) -> ClientWithMiddleware {
+    let origin = Origin {
+        fails_first,
+        answers: AtomicU64::new(0),
+    };
     let builder = ClientBuilder::new(reqwest::Client::new());
     match retry {
         Some(retry) => builder.with(retry),
         None => builder,
     }
-    .with(Origin)
+    .with(origin)
     .build()
 }
 
@@ -70,9 +83,9 @@ fn added(
     request: impl Fn() -> Request,
     extensions: &Extensions,
 ) -> u64 {
-    let plain = allocations(&client(None), &request, extensions);
+    let plain = allocations(&client(None, false), &request, extensions);
     assert!(plain > 0, "the counter counts");
-    allocations(&client(Some(retry.clone())), &request, extensions) - plain
+    allocations(&client(Some(retry.clone()), false), &request, extensions) - plain
 }
 
 fn get() -> Request {
@@ -132,4 +145,16 @@ fn a_single_attempt_needs_no_clone() {
         added(&JitteredRetryMiddleware::default(), get, &extensions),
         1
     );
+}
+
+#[test]
+fn the_last_attempt_needs_no_clone() {
+    let policy = RetryPolicy::new(Backoff::fixed(Duration::ZERO));
+    let of_a_retry = |max_attempts| {
+        let retry = JitteredRetryMiddleware::new(policy.with_max_attempts(max_attempts));
+        allocations(&client(Some(retry), true), get, &Extensions::new())
+    };
+    // The first retry is the last attempt of two and the middle one of three, which is all that tells them apart.
+    assert_eq!(of_a_retry(3) - of_a_retry(2), 4);
+    assert_eq!(of_a_retry(4), of_a_retry(3));
 }

@@ -11,12 +11,13 @@ mod wire;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use h2::{H2, go_away, reset};
-use reqwest::Method;
+use h2::{H2, begun, go_away, reset};
+use http::Extensions;
+use reqwest::{Method, Request, Response};
 use reqwest_jitter::{
-    Backoff, JitteredRetryMiddleware, Replay, RetryPolicy, RetryReport, StopReason,
+    Backoff, Cause, JitteredRetryMiddleware, Replay, RetryPolicy, RetryReport, StopReason,
 };
-use reqwest_middleware::ClientBuilder;
+use reqwest_middleware::{ClientBuilder, Error, Middleware, Next};
 use wire::{Reply, Wire, client, plain, response};
 
 const ATTEMPTS: u32 = 3;
@@ -82,6 +83,15 @@ async fn fail(
     url: &str,
     kind: Kind,
 ) -> (reqwest_middleware::Error, u32) {
+    let (error, report) = fail_with_report(client, url, kind).await;
+    (error, report.attempts())
+}
+
+async fn fail_with_report(
+    client: &reqwest_middleware::ClientWithMiddleware,
+    url: &str,
+    kind: Kind,
+) -> (reqwest_middleware::Error, RetryReport) {
     let method = Method::from_bytes(kind.method.as_bytes()).unwrap();
     let mut request = reqwest::Request::new(method, url.parse().unwrap());
     if kind.method != "GET" {
@@ -99,7 +109,18 @@ async fn fail(
         .unwrap_err();
     let report = RetryReport::from_extensions(&extensions).unwrap();
     assert_ne!(report.stop(), StopReason::Accepted);
-    (error, report.attempts())
+    (error, report.clone())
+}
+
+/// Why a request failed, as the report of a GET names it; `None` if the failure is final.
+async fn cause(client: reqwest::Client, url: &str) -> Option<Cause> {
+    let client = ClientBuilder::new(client)
+        .with(retry(Replay::WhenUnprocessed))
+        .build();
+    fail_with_report(&client, url, KINDS[0])
+        .await
+        .1
+        .last_cause()
 }
 
 /// Asserts the number of sends of a fault that reads the whole request first.
@@ -486,4 +507,140 @@ async fn a_server_of_another_http_version_is_final() {
     .await;
     let (_, attempts) = fail(&client(retry(Replay::Always)), &server.url, KINDS[0]).await;
     assert_eq!(attempts, 1, "HTTP/1.1 against an HTTP/2 server");
+}
+
+#[tokio::test]
+async fn every_fault_has_a_cause_of_its_own() {
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let refused = format!("http://{}/", free.local_addr().unwrap());
+    drop(free);
+    let cut = Wire::serve(|_| Reply::SendAndClose(vec![])).await;
+    let silent = Wire::serve(|_| Reply::SendAndStall(vec![])).await;
+    let garbage = Wire::serve(|_| Reply::SendAndClose(bytes("garbage\r\n\r\n"))).await;
+    let patient = || plain().build().unwrap();
+    let hasty = plain().timeout(Duration::from_millis(30)).build().unwrap();
+    assert_eq!(cause(patient(), &refused).await, Some(Cause::Connect));
+    assert_eq!(
+        cause(patient(), "http://name.invalid/").await,
+        Some(Cause::Dns)
+    );
+    assert_eq!(
+        cause(patient(), &cut.url("/")).await,
+        Some(Cause::Transport)
+    );
+    assert_eq!(cause(hasty, &silent.url("/")).await, Some(Cause::Timeout));
+    assert_eq!(cause(patient(), &garbage.url("/")).await, None);
+
+    let refusal = if cfg!(feature = "http2") {
+        Cause::StreamRefused
+    } else {
+        Cause::Transport
+    };
+    for (frames, expected) in [
+        (vec![reset(7)], refusal),
+        (vec![go_away(0, 0)], refusal),
+        (vec![reset(2)], Cause::Transport),
+    ] {
+        let server = H2::serve(move |_| h2::Reply {
+            frames: frames.clone(),
+            is_closing: false,
+        })
+        .await;
+        let client = plain().http2_prior_knowledge().build().unwrap();
+        assert_eq!(cause(client, &server.url).await, Some(expected));
+    }
+}
+
+/// Reads every body before it hands it up, and hands up its errors.
+struct ReadsBodies;
+
+#[async_trait::async_trait]
+impl Middleware for ReadsBodies {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response, Error> {
+        let body = next.run(request, extensions).await?.bytes().await?;
+        Ok(http::Response::new(body).into())
+    }
+}
+
+/// A server that has begun to answer has read the request, whatever it says of the stream afterwards.
+#[tokio::test]
+async fn a_body_that_breaks_may_have_had_an_effect_and_one_that_is_wrong_is_final() {
+    let head = |headers: &str| bytes(&format!("HTTP/1.1 200 OK\r\n{headers}\r\n\r\nbody"));
+    let cut = Wire::serve({
+        let begun = head("content-length: 5");
+        move |_| Reply::SendAndClose(begun.clone())
+    });
+    let stalled = Wire::serve({
+        let begun = head("content-length: 5");
+        move |_| Reply::SendAndStall(begun.clone())
+    });
+    let wrong = Wire::serve({
+        let begun = head("transfer-encoding: chunked");
+        move |_| Reply::SendAndClose([&*begun, b"is no length\r\n"].concat())
+    });
+    let reset_as_refused = H2::serve(|_| h2::Reply {
+        frames: vec![begun(), reset(7)],
+        is_closing: false,
+    });
+    let (cut, stalled, wrong, reset_as_refused) = (
+        cut.await,
+        stalled.await,
+        wrong.await,
+        reset_as_refused.await,
+    );
+    let patient = || plain().build().unwrap();
+    let hasty = || {
+        plain()
+            .read_timeout(Duration::from_millis(40))
+            .build()
+            .unwrap()
+    };
+    let http2 = || plain().http2_prior_knowledge().build().unwrap();
+    for (url, inner, fate, cause) in [
+        (cut.url("/"), patient(), Fate::Maybe, Some(Cause::Transport)),
+        (stalled.url("/"), hasty(), Fate::Maybe, Some(Cause::Timeout)),
+        (wrong.url("/"), patient(), Fate::Never, None),
+        (
+            reset_as_refused.url.clone(),
+            http2(),
+            Fate::Maybe,
+            Some(Cause::Transport),
+        ),
+    ] {
+        for replay in LEVELS {
+            for kind in KINDS {
+                let client = ClientBuilder::new(inner.clone())
+                    .with(retry(replay))
+                    .with(ReadsBodies)
+                    .build();
+                let (error, report) = fail_with_report(&client, &url, kind).await;
+                assert_eq!(
+                    (report.attempts(), report.last_cause()),
+                    (sends(fate, kind, replay), cause),
+                    "{kind:?}, {replay:?}: {error:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A policy for redirects is the caller's own code, and its refusal is final even where it looks like a timeout.
+#[tokio::test]
+async fn a_redirect_that_is_refused_is_final_whatever_the_reason() {
+    let server = Wire::serve(|_| Reply::Send(vec![response(302, "location: /\r\n", b"")])).await;
+    let refuse = |attempt: reqwest::redirect::Attempt<'_>| {
+        attempt.error(std::io::Error::from(std::io::ErrorKind::TimedOut))
+    };
+    let inner = plain().redirect(reqwest::redirect::Policy::custom(refuse));
+    let client = ClientBuilder::new(inner.build().unwrap())
+        .with(retry(Replay::Always))
+        .build();
+    let (error, attempts) = fail(&client, &server.url("/"), KINDS[0]).await;
+    assert!(error.is_redirect() && error.is_timeout(), "{error:?}");
+    assert_eq!((attempts, server.count()), (1, 1));
 }

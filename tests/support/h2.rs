@@ -92,6 +92,11 @@ pub(crate) fn fine() -> Vec<u8> {
     frame(1, 0x5, &[0x88])
 }
 
+/// The head of a 200 whose body is to follow.
+pub(crate) fn begun() -> Vec<u8> {
+    frame(1, 0x4, &[0x88])
+}
+
 pub(crate) fn reset(code: u32) -> Vec<u8> {
     frame(3, 0, &code.to_be_bytes())
 }

@@ -644,3 +644,23 @@ async fn a_redirect_that_is_refused_is_final_whatever_the_reason() {
     assert!(error.is_redirect() && error.is_timeout(), "{error:?}");
     assert_eq!((attempts, server.count()), (1, 1));
 }
+
+/// No connection is to blame, and the next one would not speak it either.
+#[tokio::test]
+async fn a_request_of_a_version_that_the_client_can_not_speak_is_final() {
+    let server = Wire::serve(|_| wire::answer(200, "", b"")).await;
+    let mut request = Request::new(Method::GET, server.url("/").parse().unwrap());
+    *request.version_mut() = http::Version::HTTP_09;
+    let mut extensions = Extensions::new();
+    let error = client(retry(Replay::Always))
+        .execute_with_extensions(request, &mut extensions)
+        .await
+        .unwrap_err();
+    let report = RetryReport::from_extensions(&extensions).unwrap();
+    assert_eq!(
+        (report.stop(), report.attempts()),
+        (StopReason::Rejected, 1),
+        "{error:?}"
+    );
+    assert_eq!(server.count(), 0);
+}

@@ -288,3 +288,370 @@ fn a_host_that_stops_answering_gets_no_more() {
     }
     crowd.finish();
 }
+
+fn millis(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn is_about(found: f64, expected: f64) -> bool {
+    (found - expected).abs() <= 1e-9 * expected
+}
+
+/// A pace that is found already; its first turn is now.
+fn steady(now: Instant, per_second: f64) -> Pace {
+    Pace::start(now, 1e-7, Some(per_second))
+}
+
+/// So many accepted answers to attempts of the current pace, and then so many failures.
+fn answers(pace: &mut Pace, now: Instant, accepted: u32, failed: u32) -> bool {
+    (0..accepted.saturating_add(failed))
+        .map(|number| pace.answered(pace.step, number < accepted, now, 0.1))
+        .fold(true, |goes_on, answer| goes_on && answer)
+}
+
+#[test]
+fn the_first_pace_is_one_per_round_trip_but_no_more_than_an_earlier_one_ended_with() {
+    let now = Instant::now() + MINUTE;
+    for (round_trip, bore, per_second, is_starting) in [
+        (0.1, None, 10.0, true),
+        (0.1, Some(20.0), 10.0, true),
+        (0.1, Some(10.0), 10.0, false),
+        (0.1, Some(4.0), 4.0, false),
+        (5.0, None, 1.0, true),
+    ] {
+        let pace = Pace::start(now, round_trip, bore);
+        assert!(is_about(pace.per_second, per_second), "{pace:?}");
+        assert_eq!(pace.start.is_some(), is_starting, "{pace:?}");
+        assert_eq!(pace.due(now), now);
+    }
+}
+
+#[test]
+fn turns_follow_each_other_and_a_late_one_is_made_up_for_by_two_milliseconds_at_most() {
+    let now = Instant::now() + MINUTE;
+    let mut pace = steady(now, 10.0);
+    assert!(!pace.idles(now + millis(99)) && pace.idles(now + millis(100)));
+    assert_eq!(pace.passed(now), 0);
+    assert_eq!(pace.due(now), now + millis(100));
+    assert_eq!(pace.due(now + millis(150)), now + millis(100));
+    assert!(!pace.idles(now + millis(199)) && pace.idles(now + millis(200)));
+    pace.passed(now + millis(101));
+    assert_eq!(pace.due(now + millis(101)), now + millis(200));
+    pace.passed(now + millis(250));
+    assert_eq!(pace.due(now + millis(250)), now + millis(348));
+    assert_eq!(
+        pace.due(now + millis(1)),
+        now + millis(1),
+        "the clock jumped back"
+    );
+}
+
+#[test]
+fn a_queue_is_expected_to_triple_while_it_starts_and_to_keep_its_pace_afterwards() {
+    let now = Instant::now() + MINUTE;
+    let starting = Pace::start(now, 0.1, None);
+    for (waiters, round_trips) in [(0, 0), (1, 1), (6, 1), (7, 2), (24, 2), (25, 3)] {
+        assert_eq!(
+            starting.drains(waiters, millis(100)),
+            millis(100 * round_trips)
+        );
+    }
+    assert_eq!(steady(now, 4.0).drains(10, millis(100)), millis(2_500));
+}
+
+#[test]
+fn a_start_adds_two_per_round_trip_for_each_answer_up_to_what_was_borne_before() {
+    let now = Instant::now() + MINUTE;
+    let mut pace = Pace::start(now, 0.1, None);
+    for per_second in [30.0, 50.0] {
+        assert!(answers(&mut pace, now, 1, 0));
+        assert!(is_about(pace.per_second, per_second), "{pace:?}");
+    }
+    let mut endless = Pace::start(now, 0.1, None);
+    assert!(endless.answered(0, true, now, 1e-7));
+    assert!(is_about(endless.per_second, 1e6), "{endless:?}");
+
+    let mut limited = Pace::start(now, 0.1, Some(20.0));
+    assert!(answers(&mut limited, now, 1, 0));
+    assert!(is_about(limited.per_second, 20.0), "{limited:?}");
+    assert!(limited.start.is_none() && limited.step == 1);
+    assert!(answers(&mut limited, now, 1, 0));
+    assert!(is_about(limited.per_second, 20.0), "the start is over");
+}
+
+#[test]
+fn a_start_ends_with_the_sixth_failure_of_a_window() {
+    let now = Instant::now() + MINUTE;
+    let mut pace = Pace::start(now, 0.1, None);
+    assert!(answers(&mut pace, now, 15, 5));
+    assert!(answers(&mut pace, now, 14, 5), "a window of its own");
+    assert!(pace.start.is_some());
+    let (per_second, accepted) = (10.0 + 29.0 * 20.0, 29.0);
+    // A little time says little, so that a round trip is the least that is taken for it.
+    assert!(is_about(pace.slower(now, 0.1), accepted / 0.1));
+    assert!(is_about(pace.slower(now, 0.01), per_second / 2.0));
+    let later = now + millis(500);
+    assert!(answers(&mut pace, later, 0, 1));
+    assert!(pace.start.is_none() && pace.step == 1);
+    assert!(is_about(pace.per_second, accepted / 0.5), "{pace:?}");
+
+    let mut hopeless = Pace::start(now, 0.1, None);
+    assert!(answers(&mut hopeless, now, 0, 5));
+    assert!(!answers(&mut hopeless, now, 0, 1), "nothing was accepted");
+}
+
+#[test]
+fn answers_to_attempts_of_another_pace_do_not_judge_this_one() {
+    let now = Instant::now() + MINUTE;
+    let mut pace = steady(now, 100.0);
+    for _ in 0..100 {
+        assert!(pace.answered(pace.step + 1, false, now, 0.1));
+    }
+    assert_eq!((pace.accepted, pace.failed), (0, 0));
+}
+
+#[test]
+fn a_pace_creeps_up_for_eight_windows_and_then_grows_faster() {
+    let now = Instant::now() + MINUTE;
+    let mut pace = steady(now, 100.0);
+    let mut expected = 100.0;
+    for window in 1..=10 {
+        assert!(answers(&mut pace, now, 19, 0));
+        assert!(is_about(pace.per_second, expected), "not before its end");
+        assert!(answers(&mut pace, now, 1, 0));
+        expected *= if window <= 8 { 1.1 } else { 1.5 };
+        assert!(is_about(pace.per_second, expected), "{window}: {pace:?}");
+        assert_eq!(pace.step, window);
+    }
+    let mut fastest = steady(now, 1e6);
+    assert!(answers(&mut fastest, now, 20, 0));
+    assert!(is_about(fastest.per_second, 1e6), "{fastest:?}");
+}
+
+#[test]
+fn a_pace_falls_where_three_more_fail_than_the_host_fails_at_any_pace() {
+    let now = Instant::now() + MINUTE;
+    // The failures of one window after another, and what the last one makes of the pace.
+    for (failures, factor) in [
+        (&[0, 2][..], 1.1),
+        // Tolerated are those of the first window only.
+        (&[0, 2, 3], 0.9 * 0.85),
+        (&[3], 1.1),
+        (&[5], 1.1),
+        (&[5, 7], 1.1),
+        (&[5, 8], 0.9 * 0.6 / 0.75),
+        // So many in the first one are the pace's own fault.
+        (&[6], 0.9 * 0.7),
+        (&[19], 0.4),
+        // It is the first window again after a fall.
+        (&[0, 3, 4], 1.1),
+    ] {
+        let mut pace = steady(now, 100.0);
+        let mut before = 0.0;
+        for &failed in failures {
+            before = pace.per_second;
+            assert!(answers(&mut pace, now, 20 - failed, failed));
+        }
+        assert!(
+            is_about(pace.per_second, before * factor),
+            "{failures:?}: {pace:?}"
+        );
+    }
+    assert!(is_about(steady(now, 100.0).slower(now, 0.1), 40.0));
+    assert!(!answers(&mut steady(now, 100.0), now, 0, 20));
+}
+
+#[test]
+fn a_host_that_bears_less_than_one_per_second_does_not_recover() {
+    let now = Instant::now() + MINUTE;
+    assert!(answers(&mut steady(now, 1.0), now, 1, 0));
+    assert!(answers(&mut steady(now, 2.0), now, 14, 6));
+    assert!(!answers(&mut steady(now, 1.0), now, 14, 6));
+}
+
+/// A crowd before a gate that lets so many pass per second, all of whom are answered at once.
+fn recovering(per_second: f64) -> Crowd {
+    let mut crowd = Crowd::new(1);
+    let pace = steady(crowd.now, per_second);
+    crowd.state.enter(Phase::Recovering(pace));
+    crowd
+}
+
+fn pace(crowd: &Crowd) -> &Pace {
+    match &crowd.state.phase {
+        Phase::Recovering(pace) => pace,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn answers_of_a_recovery_judge_its_pace() {
+    for (outcome, per_second) in [
+        (Outcome::Success, Some(110.0)),
+        (Outcome::Neutral, Some(100.0)),
+        (Outcome::Failure { hint: None }, None),
+    ] {
+        let mut crowd = recovering(100.0);
+        for _ in 0..20 {
+            crowd.arrive(None);
+            crowd.answer(0, outcome, opens(1));
+            crowd.now += millis(10);
+        }
+        match per_second {
+            Some(per_second) => assert!(is_about(pace(&crowd).per_second, per_second)),
+            None => assert_eq!(crowd.closed(), Some(crowd.now - millis(10) + opens(1))),
+        }
+    }
+}
+
+#[test]
+fn a_recovery_that_is_cut_short_leaves_what_the_host_bore() {
+    let hint = Outcome::Failure { hint: Some(MINUTE) };
+    for (per_second, accepted, bore) in [
+        // Next to nothing is known: less than half.
+        (100.0, 0, Some(40.0)),
+        // All that was sent was accepted, but not half is sure.
+        (100.0, 19, Some(50.0)),
+        (2.5, 0, Some(1.0)),
+        (2.0, 19, Some(1.0)),
+        (2.4, 0, None),
+    ] {
+        let mut crowd = recovering(per_second);
+        for number in 0..=accepted {
+            crowd.arrive(None);
+            let outcome = if number < accepted {
+                Outcome::Success
+            } else {
+                hint
+            };
+            crowd.answer(0, outcome, opens(1));
+            crowd.now += seconds(1.0 / per_second);
+        }
+        match (crowd.state.bore, bore) {
+            (None, None) => {}
+            (Some(found), Some(bore)) => assert!(is_about(found, bore), "{found}"),
+            other => panic!("{per_second}: {other:?}"),
+        }
+    }
+    let mut crowd = recovering(100.0);
+    crowd.arrive(None);
+    crowd.answer(0, hint, opens(1));
+    crowd.now += MINUTE;
+    crowd.arrive(None);
+    crowd.answer(0, Outcome::Failure { hint: None }, opens(1));
+    assert_eq!(
+        crowd.state.bore, None,
+        "a probe that fails voids what was known"
+    );
+}
+
+#[test]
+fn the_round_trip_is_smoothed_over_accepted_answers_until_an_outage() {
+    let mut crowd = Crowd::new(9);
+    let mut answer_after = |milliseconds, outcome| {
+        crowd.arrive(None);
+        crowd.now += millis(milliseconds);
+        crowd.answer(0, outcome, opens(1));
+        crowd.state.round_trip()
+    };
+    let failure = Outcome::Failure { hint: None };
+    assert!(is_about(answer_after(500, failure), 0.1), "nothing known");
+    assert!(is_about(answer_after(800, Outcome::Success), 0.8));
+    assert!(is_about(answer_after(500, failure), 0.8), "not accepted");
+    assert!(is_about(answer_after(500, Outcome::Neutral), 0.8));
+    assert!(is_about(answer_after(400, Outcome::Success), 0.75));
+    // No shorter than a millisecond, no longer than ten seconds.
+    assert!(is_about(
+        answer_after(0, Outcome::Success),
+        0.75 - 0.749 / 8.0
+    ));
+    crowd.state.round_trip = Some(2.0);
+    crowd.arrive(None);
+    crowd.now += MINUTE;
+    crowd.answer(0, Outcome::Success, opens(1));
+    assert!(is_about(crowd.state.round_trip(), 3.0));
+    crowd.arrive(None);
+    crowd.answer(0, Outcome::Failure { hint: Some(MINUTE) }, opens(1));
+    crowd.now += MINUTE;
+    crowd.arrive(None);
+    crowd.now += millis(300);
+    crowd.answer(0, Outcome::Success, opens(1));
+    assert!(is_about(crowd.state.round_trip(), 0.3), "the probe's own");
+}
+
+#[test]
+fn who_comes_is_told_when_its_turn_would_be() {
+    let mut state = State::new(1);
+    let now = Instant::now() + MINUTE;
+    assert_eq!(state.expected(now), now);
+    state.enter(Phase::Closed { until: now });
+    assert_eq!(state.expected(now - millis(1)), now);
+    assert_eq!(state.expected(now), now + millis(100), "one round trip");
+    state.enter(Phase::Probing { until: now });
+    assert_eq!(state.expected(now - millis(1)), now + millis(99));
+
+    state.enter(Phase::Recovering(steady(now, 10.0)));
+    assert_eq!(state.expected(now), now);
+    // The host may have two at a time, as ten per second make one of a round trip.
+    for turn in [100, 200] {
+        let Arrival::Pass(_) = state.arrive(now + millis(turn - 100), None) else {
+            panic!("{state:?}")
+        };
+        assert_eq!(state.in_flight == 2, turn == 200);
+        if turn == 100 {
+            assert_eq!(state.expected(now), now + millis(100));
+            assert_eq!(state.due(now), Some(now + millis(100)));
+        }
+    }
+    assert_eq!(state.due(now + millis(500)), None);
+    assert_eq!(state.expected(now + millis(500)), now + millis(600));
+    for waiters in 1..4 {
+        let Arrival::Wait(_) = state.arrive(now + millis(500), None) else {
+            panic!("{state:?}")
+        };
+        assert_eq!(state.waiting(), waiters);
+        assert_eq!(
+            state.expected(now + millis(500)),
+            now + millis(600 + 100 * waiters as u64)
+        );
+    }
+}
+
+#[test]
+fn a_recovery_is_over_once_a_slot_goes_by_that_nobody_wants() {
+    let mut crowd = recovering(10.0);
+    assert!(!crowd.state.is_recovered(crowd.now + millis(99)));
+    assert!(crowd.state.is_recovered(crowd.now + millis(100)));
+    crowd.state.bore = Some(7.0);
+    crowd.arrive(None);
+    crowd.now += millis(100);
+    crowd.arrive(None);
+    crowd.now += millis(200);
+    assert!(
+        !crowd.state.is_recovered(crowd.now),
+        "the host is late with both answers"
+    );
+    crowd.arrive(None);
+    crowd.abandon(0);
+    assert!(
+        !crowd.state.is_recovered(crowd.now),
+        "somebody waits for the slot"
+    );
+    while crowd.poll_ready() {}
+    crowd.abandon(0);
+    crowd.abandon(0);
+    crowd.now += millis(200);
+    assert!(crowd.state.is_recovered(crowd.now) && crowd.state.bore.is_some());
+    crowd.arrive(None);
+    assert!(matches!(crowd.state.phase, Phase::Open { failures: 0 }));
+    assert_eq!(crowd.state.bore, None);
+}
+
+#[test]
+fn a_moment_beyond_the_end_of_time_is_thirty_years_away() {
+    let now = Instant::now();
+    assert_eq!(
+        later(now, Duration::MAX),
+        now + Duration::from_secs(946_080_000)
+    );
+}

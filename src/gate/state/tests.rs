@@ -304,9 +304,11 @@ fn steady(now: Instant, per_second: f64) -> Pace {
 
 /// So many accepted answers to attempts of the current pace, and then so many failures.
 fn answers(pace: &mut Pace, now: Instant, accepted: u32, failed: u32) -> bool {
-    (0..accepted.saturating_add(failed))
-        .map(|number| pace.answered(pace.step, number < accepted, now, 0.1))
-        .fold(true, |goes_on, answer| goes_on && answer)
+    let mut goes_on = true;
+    for number in 0..accepted.saturating_add(failed) {
+        goes_on &= pace.answered(pace.step, number < accepted, now, 0.1);
+    }
+    goes_on
 }
 
 #[test]

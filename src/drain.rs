@@ -13,10 +13,6 @@ use tokio::time::{sleep, timeout};
 const MOST_BYTES: usize = 64 * 1024;
 const LONGEST: Duration = Duration::from_millis(250);
 const LONGEST_WITHOUT_DELAY: Duration = Duration::from_millis(5);
-/// How often other tasks get their turn before a retry without a delay is sent: one task of hyper's notices that the
-/// response was read, another one hands the connection back to the pool. With several threads these may still be on
-/// their way, and the retry then opens a connection; waiting for certain would take the timer.
-const YIELDS: u32 = 2;
 
 /// Waits for `delay`, and meanwhile reads what is left of the failed response, so that its connection is free before
 /// the wait is over.
@@ -35,15 +31,10 @@ pub(crate) fn wait_and_drain(
     // In a box of its own, which is gone for the rest of the wait: many calls may be waiting.
     let released = Box::pin(release(response, longest));
     async move {
-        if delay.is_zero() {
-            released.await;
-            for _ in 0..YIELDS {
-                step_aside().await;
-            }
-        } else {
-            // Begun before the draining, so that both run side by side.
-            let wait = sleep(delay);
-            released.await;
+        // Begun before the draining, so that both run side by side.
+        let wait = (!delay.is_zero()).then(|| sleep(delay));
+        released.await;
+        if let Some(wait) = wait {
             wait.await;
         }
     }
@@ -79,8 +70,8 @@ async fn is_ready(mut future: Pin<&mut impl Future<Output = ()>>) -> bool {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
 }
 
-/// Goes to the end of the runtime's queue once.
-async fn step_aside() {
+/// Gives everything else that is ready to run its turn.
+pub(crate) async fn step_aside() {
     let mut has_yielded = false;
     poll_fn(|context| {
         if std::mem::replace(&mut has_yielded, true) {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::body::{KeptRequest, ReplayableBody};
 use crate::budget::{RetryBudget, Spent};
 use crate::classify::{Attempt, Classifier, DefaultClassifier, Verdict};
-use crate::drain::wait_and_drain;
+use crate::drain::{step_aside, wait_and_drain};
 use crate::entropy::Entropy;
 use crate::gate::closed::GateClosed;
 use crate::hint::DelayHints;
@@ -230,6 +230,11 @@ impl JitteredRetryMiddleware {
                 subject.retries(&event);
                 self.on_retry.iter().for_each(|hook| hook(&event));
                 wait_and_drain(result.ok(), event.delay()).await;
+                // Where an origin answers at once, and always the same, nothing else would ever run on this thread, a
+                // timeout around the call included.
+                if event.delay().is_zero() && event.retry() > 1 {
+                    step_aside().await;
+                }
                 call.session.waited(event);
                 let may_be_followed = call.session.may_follow_next();
                 let request = match call.kept.next(may_be_followed, identity) {

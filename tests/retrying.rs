@@ -442,3 +442,16 @@ mod keys {
         assert_eq!(keys("PUT", request("PUT")).await, vec![None; 3]);
     }
 }
+
+#[tokio::test]
+async fn endless_retries_without_a_delay_leave_the_thread_to_others() {
+    let origin = ScriptedOrigin::new([status(503)]).forgetting();
+    let policy = fixed(ms(0)).with_max_attempts(u32::MAX);
+    let client = origin.client(JitteredRetryMiddleware::new(policy).without_budget());
+    let call = tokio::spawn(client.get(URL).send());
+    while origin.count() < 10 {
+        tokio::task::yield_now().await;
+    }
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+}

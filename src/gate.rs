@@ -232,7 +232,7 @@ impl HostGate {
     /// The last moment at which it makes sense to pass; `None` where any does.
     fn latest(&self, extensions: &Extensions) -> Option<Instant> {
         let patience = Instant::now().checked_add(self.max_wait);
-        overrides::earliest(patience, overrides::deadline(extensions))
+        overrides::earliest(patience, overrides::latest_begin(extensions))
     }
 }
 

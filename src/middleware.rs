@@ -20,7 +20,7 @@ use crate::entropy::Entropy;
 use crate::gate::closed::GateClosed;
 use crate::hint::DelayHints;
 use crate::origin::Origin;
-use crate::overrides;
+use crate::overrides::{self, LatestBegin};
 use crate::policy::{RetryPolicy, Terms};
 use crate::report::{RetryAttempt, RetryEvent, RetryReport, StopReason};
 use crate::session::{Decision, Outcome, Replayability, Session};
@@ -206,6 +206,10 @@ impl JitteredRetryMiddleware {
     ) -> impl Future<Output = Result<Response, Error>> + Send + 'call {
         async move {
             let stop = loop {
+                if was_turned_away(&result) {
+                    call.session.was_not_sent();
+                    break StopReason::GateClosed;
+                }
                 let now = Instant::now();
                 let event = match call.session.decide(outcome, now) {
                     Decision::Retry(event) => event,
@@ -247,6 +251,9 @@ impl JitteredRetryMiddleware {
                 let number = call.session.begin_attempt();
                 let mut sent_with = call.extensions.clone();
                 sent_with.insert(RetryAttempt { number });
+                if let Some(latest) = call.session.latest_begin() {
+                    sent_with.insert(LatestBegin(latest));
+                }
                 if let Some(permit) = permit {
                     sent_with.insert(permit.spend());
                 }
@@ -356,6 +363,7 @@ impl Middleware for JitteredRetryMiddleware {
             extensions.remove::<RetryReport>();
             extensions.remove::<RetryAttempt>();
             extensions.remove::<Spent>();
+            extensions.remove::<LatestBegin>();
         }
         let terms = overrides::terms(&self.policy, extensions);
         #[cfg(feature = "idempotency-keys")]
@@ -407,12 +415,11 @@ fn was_turned_away(result: &Result<Response, Error>) -> bool {
 }
 
 /// Where an outcome comes from, for a request that was not kept: a copy of its URL would cost every stream that
-/// succeeds. What can't be found out reads as reqwest's own "no URL was provided".
+/// succeeds. Where an error does not say it, nobody knows.
 fn url_of(result: &Result<Response, Error>) -> &Url {
     static UNKNOWN: LazyLock<Url> = LazyLock::new(|| {
-        Response::from(http::Response::new(String::new()))
-            .url()
-            .clone()
+        let none = || Response::from(http::Response::new(String::new()));
+        Url::parse("about:blank").unwrap_or_else(|_| none().url().clone())
     });
     match result {
         Ok(response) => response.url(),

@@ -259,12 +259,18 @@ pub(crate) fn terms(policy: &RetryPolicy, extensions: &Extensions) -> Terms {
     }
 }
 
-/// The deadline that a request is held to, if any.
-pub(crate) fn deadline(extensions: &Extensions) -> Option<Instant> {
+/// The last moment at which a retry may begin. It lies in the extensions of its attempt, for whoever below lets it wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LatestBegin(pub(crate) Instant);
+
+/// The moment after which there is no sense in sending a request any more, if there is one.
+pub(crate) fn latest_begin(extensions: &Extensions) -> Option<Instant> {
     let of_request = extensions
         .get::<RetryOverride>()
         .and_then(|of_request| of_request.deadline);
-    earliest(of_request, of_task().and_then(|of_task| of_task.deadline))
+    let of_retry = extensions.get().map(|&LatestBegin(latest)| latest);
+    let deadline = earliest(of_request, of_task().and_then(|of_task| of_task.deadline));
+    earliest(deadline, of_retry)
 }
 
 /// Restores what was in force around a scope, also while a panic passes, and keeps what the scope made of its own.

@@ -58,12 +58,15 @@ impl RetryReport {
     }
 
     /// Returns where the request went: scheme, host and port, as in `https://example.com`.
+    ///
+    /// Of a request that could be sent only once, a stream or with one attempt, nothing is kept. What is known of it then
+    /// is where the response came from, after redirects, or the URL in an error; `null` if there is none.
     #[must_use]
     pub fn origin(&self) -> &str {
         self.inner.origin.as_str()
     }
 
-    /// Returns how often the request was sent.
+    /// Returns how often the request was sent; zero if a gate turned it away at once.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.inner.attempts
@@ -93,7 +96,10 @@ impl RetryReport {
         self.inner.stop
     }
 
-    /// Returns the retries that were made, in their order.
+    /// Returns the retries that were waited for, in their order.
+    ///
+    /// All of them were sent, except for the last one where the call ended at a gate, or with a body that could not be
+    /// made.
     #[must_use]
     pub fn history(&self) -> &[RetryEvent] {
         &self.inner.history
@@ -198,6 +204,8 @@ pub enum StopReason {
     },
     /// The body can't be sent again, or the method must not be (`not_replayable`).
     NotReplayable,
+    /// A [`HostGate`](crate::HostGate) below kept the attempt from being sent (`gate_closed`).
+    GateClosed,
 }
 
 impl StopReason {
@@ -215,6 +223,7 @@ impl StopReason {
             Self::BudgetExhausted => "budget_exhausted",
             Self::RetryAfterTooLong { .. } => "retry_after_too_long",
             Self::NotReplayable => "not_replayable",
+            Self::GateClosed => "gate_closed",
         }
     }
 }

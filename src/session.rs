@@ -110,6 +110,16 @@ impl Session {
         self.attempt
     }
 
+    /// Notes that the attempt that had begun never left.
+    pub(crate) fn was_not_sent(&mut self) {
+        self.attempt = self.attempt.saturating_sub(1);
+    }
+
+    /// The last moment at which a retry may begin, as far as `max_elapsed` says.
+    pub(crate) fn latest_begin(&self) -> Option<Instant> {
+        self.started?.checked_add(self.terms.policy.max_elapsed?)
+    }
+
     /// Whether another attempt may follow the next one.
     pub(crate) fn may_follow_next(&self) -> bool {
         self.attempt.saturating_add(1) < self.terms.policy.max_attempts

@@ -217,6 +217,65 @@ async fn who_would_wait_too_long_is_told_at_once_where_and_when() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_call_without_a_copy_that_never_left_no_origin_is_known() {
+    let origin = ScriptedOrigin::new([status(503)]);
+    let client = ClientBuilder::new(reqwest::Client::new())
+        .with(JitteredRetryMiddleware::new(policy().with_max_attempts(1)))
+        .with(HostGate::fail_fast().with_trip_after(1))
+        .with(origin.clone())
+        .build();
+    for known in ["http://origin.test", "null"] {
+        let mut extensions = Extensions::new();
+        let request = client.get(URL).build().unwrap();
+        let _ = client
+            .execute_with_extensions(request, &mut extensions)
+            .await;
+        let report = RetryReport::from_extensions(&extensions).unwrap();
+        assert_eq!(report.origin(), known);
+    }
+    assert_eq!(origin.count(), 1);
+}
+
+/// The first retry fits, and waits; what comes after the last moment is told so, and nothing is sent too late.
+#[tokio::test(start_paused = true)]
+async fn a_retry_does_not_wait_beyond_max_elapsed() {
+    for (max_elapsed, attempts) in [(29, 1), (31, 2)] {
+        let origin = ScriptedOrigin::new([status(503), status(200)]);
+        let gate = HostGate::new()
+            .with_trip_after(1)
+            .with_open_backoff(Backoff::fixed(30 * SECOND));
+        let retry = JitteredRetryMiddleware::new(
+            RetryPolicy::new(Backoff::fixed(SECOND)).with_max_elapsed(max_elapsed * SECOND),
+        );
+        let client = ClientBuilder::new(reqwest::Client::new())
+            .with(retry)
+            .with(gate)
+            .with(origin.clone())
+            .build();
+        let start = Instant::now();
+        let mut extensions = Extensions::new();
+        // What an earlier call left in the extensions does not hold for this one.
+        for round in 0..2 {
+            let request = client.get(URL).build().unwrap();
+            let result = client
+                .execute_with_extensions(request, &mut extensions)
+                .await;
+            let report = RetryReport::from_extensions(&extensions);
+            if round == 0 {
+                assert_eq!(report.unwrap().attempts(), attempts);
+                assert_eq!(report.unwrap().slept(), SECOND);
+            }
+            assert_eq!(result.is_ok(), round == 1 || attempts == 2, "{max_elapsed}");
+            if result.is_err() {
+                assert_eq!(report.unwrap().stop(), StopReason::GateClosed);
+                assert_eq!(Instant::now(), start + SECOND);
+            }
+        }
+        assert_eq!(Instant::now(), start + 30 * SECOND);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_a_probe_is_out_the_moment_is_one_round_trip_away() {
     let origin = ScriptedOrigin::new([
         status(200).after(SECOND / 4),
@@ -247,10 +306,13 @@ async fn the_retry_layer_does_not_retry_it_and_the_budget_gets_its_token_back() 
         .with_reserve_per_sec(0)
         .with_extra_load_percent(0);
     let always = classify_fn(|_| Verdict::retry(Cause::Other("always"), Effect::None));
+    let given_up = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let reports = Arc::clone(&given_up);
     let retry =
         JitteredRetryMiddleware::new(RetryPolicy::new(Backoff::fixed(SECOND)).with_max_attempts(9))
             .with_classifier(always)
-            .with_budget(budget);
+            .with_budget(budget)
+            .on_give_up(move |report| reports.lock().unwrap().push(report.stop()));
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(retry)
         .with(gate)
@@ -266,8 +328,11 @@ async fn the_retry_layer_does_not_retry_it_and_the_budget_gets_its_token_back() 
         assert_eq!(closed(&error).origin(), "http://origin.test");
         // The first call is let through and asks for the one retry there is; had it been kept, none would be left.
         let report = RetryReport::from_extensions(&extensions).unwrap();
-        assert_eq!(report.stop(), StopReason::Rejected);
+        assert_eq!(report.stop(), StopReason::GateClosed);
         assert_eq!(origin.count(), 1, "round {round}");
+        assert_eq!(report.attempts(), u32::from(round == 0));
+        assert_eq!(report.retries(), 0);
+        assert_eq!(given_up.lock().unwrap().len(), round + 1);
     }
     sleep(60 * SECOND).await;
     let mut extensions = Extensions::new();

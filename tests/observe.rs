@@ -480,6 +480,7 @@ fn a_word_for_every_source_and_every_stop() {
         StopReason::BudgetExhausted,
         StopReason::RetryAfterTooLong { retry_after: DELAY },
         StopReason::NotReplayable,
+        StopReason::GateClosed,
     ];
     assert_eq!(
         stops.map(|stop| stop.to_string()),
@@ -491,6 +492,7 @@ fn a_word_for_every_source_and_every_stop() {
             "budget_exhausted",
             "retry_after_too_long",
             "not_replayable",
+            "gate_closed",
         ]
     );
     assert_eq!(format!("[{:>6}]", DelaySource::Hint), "[  hint]");

@@ -154,6 +154,7 @@ async fn fetch(client: ClientWithMiddleware, url: Url, screen: Screen) -> bool {
     let result = get(&client, &url, &mut extensions).await;
     let report = RetryReport::from_extensions(&extensions);
 
+    let url = without_user_info(&url);
     let attempts = match report.map_or(1, RetryReport::attempts) {
         1 => "1 attempt".to_owned(),
         attempts => format!("{attempts} attempts"),
@@ -261,6 +262,7 @@ impl Screen {
     }
 
     fn waits(&self, url: &Url, event: &RetryEvent) {
+        let url = without_user_info(url);
         let failure = event.status().map_or_else(
             || event.cause().to_string(),
             |status| format!("{} ({})", status.as_u16(), event.cause()),
@@ -343,6 +345,15 @@ impl Arguments {
 }
 
 const DEFAULT_CAP: Duration = Duration::from_secs(30);
+
+/// As it can be shown to whoever looks over one's shoulder, or reads the log.
+fn without_user_info(url: &Url) -> Url {
+    let mut url = url.clone();
+    // Both fail for a URL without a host only, which is none of the web's.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url
+}
 
 fn web_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;

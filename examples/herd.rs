@@ -151,7 +151,7 @@ fn run(arguments: &Arguments, svg: &Path, png: &Path) -> anyhow::Result<()> {
         number(f64::from(arguments.clients)),
         number(f64::from(rate))
     );
-    say(&format!("{title}, so that {ideal:.1} s would do.\n"));
+    say(&format!("{title}, so that {} s would do.\n", tenths(ideal)));
     say("Requests per 100 ms, the first 6 s, and what it came to:\n\n");
     let mut panels = Vec::new();
     for scenario in &SCENARIOS {
@@ -217,8 +217,10 @@ fn gather(arguments: &Arguments, rate: u32, scenario: &Scenario) -> anyhow::Resu
 
 fn progress(name: &str, so_far: &Outcome, clients: u32) {
     let line = format!(
-        "{name}: {} requests, {} of {clients} clients are done",
-        so_far.requests, so_far.calls
+        "{name}: {} requests, {} of {} clients are done",
+        number(float(so_far.requests)),
+        number(float(so_far.calls)),
+        number(f64::from(clients))
     );
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K{line}");
@@ -245,13 +247,18 @@ fn bars_and_figures(name: &str, outcome: &Outcome) -> String {
         })
         .collect();
     format!(
-        "{name:<22}|{line:<60}|\n{:<22} {:.2} requests per call; done after {:.1} s; at most {} retries in 100 ms; {} gave up\n\n",
+        "{name:<22}|{line:<60}|\n{:<22} {:.2} requests per call; done after {} s; at most {} retries in 100 ms; {} gave up\n\n",
         "",
         outcome.requests_per_call(),
-        outcome.done.as_secs_f64(),
+        tenths(outcome.done.as_secs_f64()),
         number(float(outcome.peak)),
         number(float(outcome.given_up)),
     )
+}
+
+/// `68 400.2`.
+fn tenths(value: f64) -> String {
+    number((value * 10.0).round() / 10.0)
 }
 
 fn panel(name: &str, outcome: &Outcome) -> Panel {

@@ -84,7 +84,10 @@ impl Serialize for Entry {
 /// Reads a table whose keys are all optional; what is left out, or null, has its default.
 ///
 /// An unknown key and a value that can't be read are errors that name the key and the choices. A number out of range is
-/// clamped, as the setters do it. For formats that describe themselves: TOML, JSON, YAML and the like.
+/// clamped, as the setters do it, as far as the format can hold it: 64 bits in most. For formats that describe
+/// themselves: TOML, JSON, YAML and the like.
+///
+/// Give it a table of its own. Under `#[serde(flatten)]` it gets the keys that it knows, and nobody is told of a typo.
 ///
 /// ```
 /// # fn main() -> Result<(), toml::de::Error> {

@@ -90,9 +90,6 @@ impl<V> OriginMap<V> {
 
     /// Lets `read` see what is kept for an origin, if anything is.
     pub(crate) fn with<R>(&self, key: OriginKey<'_>, read: impl FnOnce(&Arc<V>) -> R) -> Option<R> {
-        if self.is_empty() {
-            return None;
-        }
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.kept.get(&key as &dyn Parts).map(read)
     }

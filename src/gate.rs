@@ -182,7 +182,7 @@ impl HostGate {
     }
 
     /// Not an `async fn`, which would keep two places for each argument: a crowd waits in these futures.
-    #[allow(clippy::manual_async_fn)]
+    #[allow(clippy::manual_async_fn)] // For the reason above.
     fn pass_through<'call>(
         &'call self,
         request: Request,
@@ -279,13 +279,13 @@ fn outcome(attempt: &Attempt<'_>, verdict: Verdict) -> Outcome {
         attempt.status(),
         Some(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
     );
-    let hint = || if names_moment { attempt.hint() } else { None };
+    let hint = if names_moment { attempt.hint() } else { None };
     match verdict {
         Verdict::Retry { after, .. } => Outcome::Failure {
-            hint: after.or_else(hint),
+            hint: after.or(hint),
         },
         // This request is not to come back, but whoever names a moment wants peace until then from all others, too.
-        Verdict::Reject if hint().is_some() => Outcome::Failure { hint: hint() },
+        Verdict::Reject if hint.is_some() => Outcome::Failure { hint },
         // Whatever it answered, it was able to. An error that is final is about the request, not about the host.
         _ if attempt.status().is_some() => Outcome::Success,
         _ => Outcome::Neutral,

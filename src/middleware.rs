@@ -197,7 +197,7 @@ impl JitteredRetryMiddleware {
     }
 
     /// Sends a request again, for as long as that is worth it. A function like [`first_attempt`](Self::first_attempt).
-    #[allow(clippy::manual_async_fn)]
+    #[allow(clippy::manual_async_fn)] // For the same reason.
     fn go_on<'call>(
         &'call self,
         mut call: Call<'call>,

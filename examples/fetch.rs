@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
-use console::{complain, first_paragraph, in_one_line, say};
+use console::{check_cap, complain, first_paragraph, in_one_line, say};
 use http::Extensions;
 use humantime::{format_duration, parse_duration};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -322,13 +322,7 @@ fn style(template: &str) -> ProgressStyle {
 impl Arguments {
     fn policy(&self) -> Result<RetryPolicy, String> {
         let cap = self.cap.unwrap_or(self.base.max(DEFAULT_CAP));
-        if cap < self.base {
-            return Err(format!(
-                "--cap {} is shorter than --base {}",
-                format_duration(cap),
-                format_duration(self.base)
-            ));
-        }
+        check_cap(self.base, cap)?;
         let jitter = match self.jitter {
             JitterName::Full => Jitter::Full,
             JitterName::Equal => Jitter::Equal,

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use console::{complain, first_paragraph, say};
+use console::{check_cap, complain, first_paragraph, say};
 use crowd::{BIN, Host, Outcome, float};
-use humantime::{format_duration, parse_duration};
+use humantime::parse_duration;
 use plot::{Panel, number};
 use reqwest_jitter::{Backoff, HostGate, Jitter, JitteredRetryMiddleware, RetryPolicy};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
@@ -128,14 +128,7 @@ impl Arguments {
         if self.base.is_zero() {
             return Err("--base 0s means no wait at all: there is nothing to spread".to_owned());
         }
-        if self.cap < self.base {
-            return Err(format!(
-                "--cap {} is shorter than --base {}",
-                format_duration(self.cap),
-                format_duration(self.base)
-            ));
-        }
-        Ok(())
+        check_cap(self.base, self.cap)
     }
 }
 

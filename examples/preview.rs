@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
-use console::{complain, first_paragraph, say};
+use console::{check_cap, complain, first_paragraph, say};
 use humantime::{format_duration, parse_duration};
 use plot::Panel;
 use reqwest_jitter::{Backoff, Jitter};
@@ -304,13 +304,7 @@ impl Arguments {
         if self.base.is_zero() {
             return Err("--base 0s means no wait at all: there is nothing to show".to_owned());
         }
-        if cap < self.base {
-            return Err(format!(
-                "--cap {} is shorter than --base {}",
-                format_duration(cap),
-                format_duration(self.base)
-            ));
-        }
+        check_cap(self.base, cap)?;
         if self.factor.is_some() && self.curve != CurveName::Exponential {
             return Err("--factor goes with --curve exponential only".to_owned());
         }

@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
+
+use humantime::format_duration;
 
 /// Writes to stdout. Whoever closed the pipe has seen enough.
 pub(crate) fn say(text: &str) {
@@ -23,4 +26,16 @@ pub(crate) fn first_paragraph(text: &str) -> String {
 
 pub(crate) fn in_one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
+}
+
+/// Refuses a cap that would cut off the first wait already.
+pub(crate) fn check_cap(base: Duration, cap: Duration) -> Result<(), String> {
+    if cap < base {
+        return Err(format!(
+            "--cap {} is shorter than --base {}",
+            format_duration(cap),
+            format_duration(base)
+        ));
+    }
+    Ok(())
 }

@@ -4,19 +4,19 @@
 //! All clients begin at once, so that in each round one of them succeeds and the others have to come again. Messages
 //! take a normally distributed time. A call through the retry layer is one read and one write.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Extensions;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use reqwest::{Request, Response, ResponseBuilderExt};
+use reqwest::{Request, Response};
 use reqwest_jitter::{Backoff, Jitter, JitteredRetryMiddleware, RetryPolicy};
 use reqwest_middleware::{ClientBuilder, Error, Middleware, Next};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+
+use super::crowd::answer;
 
 /// One row of the published table: calls, and the time until the last client was done.
 pub(crate) struct Row {
@@ -85,11 +85,7 @@ fn run(backoff: Backoff, seed: u64) -> (f64, f64) {
             clients.spawn(client.get("http://row.test/").send());
         }
         clients.join_all().await;
-        let calls = row
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .calls;
+        let calls = row.with(|state| state.calls);
         let milliseconds = start.elapsed().as_secs_f64() / MILLISECOND.as_secs_f64();
         (f64::from(calls), milliseconds)
     })
@@ -153,31 +149,19 @@ impl State {
     }
 }
 
+#[async_trait::async_trait]
 impl Middleware for Contended {
-    fn handle<'this, 'extensions, 'next, 'call>(
-        &'this self,
+    async fn handle(
+        &self,
         request: Request,
-        _extensions: &'extensions mut Extensions,
-        _next: Next<'next>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response, Error>> + Send + 'call>>
-    where
-        'this: 'call,
-        'extensions: 'call,
-        'next: 'call,
-        Self: 'call,
-    {
-        Box::pin(async move {
-            let status = if self.read_and_write().await {
-                200
-            } else {
-                503
-            };
-            http::Response::builder()
-                .status(status)
-                .url(request.url().clone())
-                .body("")
-                .map(Response::from)
-                .map_err(Error::middleware)
-        })
+        _extensions: &mut Extensions,
+        _next: Next<'_>,
+    ) -> Result<Response, Error> {
+        let status = if self.read_and_write().await {
+            200
+        } else {
+            503
+        };
+        answer(status, request.url().clone())
     }
 }

@@ -158,14 +158,19 @@ impl Middleware for Host {
         let url = Box::new(request.url().clone());
         Box::pin(async move {
             sleep(LATENCY).await;
-            http::Response::builder()
-                .status(status)
-                .url(*url)
-                .body("")
-                .map(Response::from)
-                .map_err(Error::middleware)
+            answer(status, *url)
         })
     }
+}
+
+/// What a model of a host says.
+pub(crate) fn answer(status: u16, url: Url) -> Result<Response, Error> {
+    http::Response::builder()
+        .status(status)
+        .url(url)
+        .body("")
+        .map(Response::from)
+        .map_err(Error::middleware)
 }
 
 #[allow(clippy::cast_precision_loss)] // Counts that a person reads, or sees in a plot.
